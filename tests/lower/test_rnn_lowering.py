@@ -272,7 +272,7 @@ def test_workers_multiply_inputs_ahead_with_the_hidden_units_they_share(op: str)
     for workers in (1, 2, 3, 5):
         graph, compiled = compile_native(content, workers)
         results.append(run_native(graph, compiled, feeds))
-    assert [kernel.part for kernel in recurrent_kernels(content)] == ["enter", "turn", *"0" * 21, "leave"]
+    assert [kernel.part for kernel in recurrent_kernels(content)] == ["enter", "window", *"0" * 21, "leave"]
     for other in results[1:]:
         for first, second in zip(results[0], other):
             np.testing.assert_array_equal(first, second)

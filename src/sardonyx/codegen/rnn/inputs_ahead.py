@@ -1,15 +1,15 @@
 """The inputs of a recurrent layer times their weights, a few times ahead of the loop over time.
 
 The product of one row of state waits for its weights to come from the second cache, and half of the multipliers' time is left.
-So the inputs of the next turn of times are multiplied in the same loop over the depth: a tile of all times of the turn and one
-vector of columns, in which every weight is used as often as the turn has times.
+So the inputs of the next window of times are multiplied in the same loop over the depth: a tile of all times of the window and
+one vector of columns, in which every weight is used as often as the window has times.
 
-    turn    the times that share weights: as many as a tile of the state's product has vectors (blocks * gates)
-    ring    [direction, time modulo two turns, gate, block, lane]: this turn is read, the next one is written
+    window  the times that share weights: as many as a tile of the state's product has vectors (blocks * gates)
+    ring    [direction, time modulo two windows, gate, block, lane]: this window is read, the next one is written
 
-Every vector of columns has its time within a turn, at which whoever does its block computes it. That depends on nothing but the
-number of the block: gate g of block b at time g + gates * (b modulo the blocks of a tile). The first turn is multiplied before
-the loop (`first_turn`).
+Every vector of columns has its time within a window, at which whoever does its block computes it. That depends on nothing but
+the number of the block: gate g of block b at time g + gates * (b modulo the blocks of a tile). The first window is multiplied
+before the loop (`first_window`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import constant, intrinsic_suffix, memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
-from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.matmul.matmul import vector_lanes
-from sardonyx.kernel.rnn.rnn import RecurrentKernel, tile_sizes, turn
+from sardonyx.kernel.rnn.rnn import RecurrentKernel, tile_sizes, window
 from sardonyx.target.target import Target
 
 _UNROLL: Final = 4
-_HEIGHTS: Final = (4, 2, 1)  # of tiles that make up less than a turn
+_HEIGHTS: Final = (4, 2, 1)  # of tiles that make up less than a window
 _STRIPS: Final = 4  # of such a tile
 _BOTH: Final = "both_products"  # function
 
@@ -40,7 +41,7 @@ class InputsAhead:
         self.k, self.f, self.tiles = kernel, function, tiles
         self.lanes = lanes = vector_lanes(kernel.type, target)
         self.strips, _, _ = tile_sizes(kernel.gates, target)  # blocks of a tile
-        self.turn = turn(kernel.gates, target)
+        self.window = window(kernel.gates, target)
         self.e = VectorEmitter(function, lanes)
         self.element, self.bytes = memory_type(kernel.type), BITS[kernel.type] // 8
         self.ring, self.inputs = arguments.tensor("projected"), arguments.tensor("inputs")
@@ -52,7 +53,7 @@ class InputsAhead:
         self.width = f.mul(self.blocks, lanes)
         self.columns = f.mul(self.width, kernel.gates)  # of a direction
         self.row_bytes = f.mul(self.columns, self.bytes)
-        both = _BothProducts(kernel.type, lanes, kernel.gates, self.strips, self.turn, bool(self.bias))
+        both = _BothProducts(kernel.type, lanes, kernel.gates, self.strips, self.window, bool(self.bias))
         function.companions.append(both.function)
 
     def projected(self, direction: str, time: str, column: str) -> list[str]:
@@ -63,15 +64,15 @@ class InputsAhead:
 
     def _row(self, direction: str, time: str) -> str:
         f = self.f
-        row = f.let(f"urem i64 {time}, {2 * self.turn}", "i")
+        row = f.let(f"urem i64 {time}, {2 * self.window}", "i")
         return f.element(self.ring.base, self.element, f.add(f.mul(direction, self.ring.strides[0]), f.mul(row, self.columns)))
 
     def _input(self, backwards: str, time: str) -> str:
-        """The inputs at the time that comes in this place; those behind the last are taken to be the last."""
+        """The inputs that come at a time of the loop, which may run backwards; behind the last they are taken to be the last."""
         f = self.f
         last = f.sub(self.steps, 1)
-        place = f.min(time, last)
-        at = f.let(f"select i1 {backwards}, i64 {f.sub(last, place)}, i64 {place}", "i")
+        index = f.min(time, last)
+        at = f.let(f"select i1 {backwards}, i64 {f.sub(last, index)}, i64 {index}", "i")
         return f.element(self.inputs.base, self.element, f.mul(at, self.inputs.strides[0]))
 
     def _strip(self, base: str, direction: str, block: str) -> str:
@@ -84,26 +85,26 @@ class InputsAhead:
         f = self.f
         return f.element(self.bias[0], self.element, f.add(f.mul(direction, self.columns), f.mul(vector, self.lanes)))
 
-    def first_turn(self, direction: str, backwards: str, low: str, high: str, sums: str) -> None:
-        """The inputs of the first turn, for some blocks; `sums` is memory that may be written."""
+    def first_window(self, direction: str, backwards: str, low: str, high: str, sums: str) -> None:
+        """The inputs of the first window, for some blocks; `sums` is memory that may be written."""
         f = self.f
-        if self.k.ahead < self.turn:
-            long, short, done = f.fresh("long"), f.fresh("short"), f.fresh("turned")
-            f.branch_if(f.let(f"icmp sge i64 {self.steps}, {self.turn}", "c"), long, short)
+        if self.k.ahead < self.window:
+            long, short, done = f.fresh("long"), f.fresh("short"), f.fresh("windowed")
+            f.branch_if(f.let(f"icmp sge i64 {self.steps}, {self.window}", "c"), long, short)
             f.label(short)
-            self._short_turn(direction, backwards, low, high)
+            self._short_window(direction, backwards, low, high)
             f.branch(done)
             f.label(long)
         block = f.loop(low, high)
         for gate in range(self.k.gates):
             self._multiply_both(direction, backwards, "0", block.index, str(gate), _without_state(sums))
         f.end(block)
-        if self.k.ahead < self.turn:
+        if self.k.ahead < self.window:
             f.branch(done)
             f.label(done)
 
-    def _short_turn(self, direction: str, backwards: str, low: str, high: str) -> None:
-        """All inputs, if there are fewer times than a turn has: in tiles of fewer and fewer of them."""
+    def _short_window(self, direction: str, backwards: str, low: str, high: str) -> None:
+        """All inputs, if there are fewer times than a window has: in tiles of fewer and fewer of them."""
         f = self.f
         done = "0"
         for height in _HEIGHTS:
@@ -145,12 +146,12 @@ class InputsAhead:
     def multiply(
         self, direction: str, backwards: str, time: str, block: str, alone: MatmulTile, arguments: TileArguments
     ) -> None:
-        """The product of the state from a block on; with it, at their time, columns of the next turn's inputs."""
+        """The product of the state from a block on; with it, at their time, columns of the next window's inputs."""
         f, gates = self.f, self.k.gates
-        within = f.let(f"urem i64 {time}, {self.turn}", "i")
-        start = f.add(f.sub(time, within), self.turn)  # of the next turn
-        place, gate = f.let(f"udiv i64 {within}, {gates}", "i"), f.let(f"urem i64 {within}, {gates}", "i")
-        distance = f.sub(f.add(place, self.strips), f.let(f"urem i64 {block}, {self.strips}", "i"))
+        within = f.let(f"urem i64 {time}, {self.window}", "i")
+        start = f.add(f.sub(time, within), self.window)  # of the next window
+        index, gate = f.let(f"udiv i64 {within}, {gates}", "i"), f.let(f"urem i64 {within}, {gates}", "i")
+        distance = f.sub(f.add(index, self.strips), f.let(f"urem i64 {block}, {self.strips}", "i"))
         number = f.let(f"urem i64 {distance}, {self.strips}", "i")
         is_here = f.let(f"icmp slt i64 {number}, {alone.strips}", "c")
         has_more = f.let(f"icmp slt i64 {start}, {self.steps}", "c")
@@ -169,7 +170,7 @@ class InputsAhead:
         f.label(done)
 
     def _multiply_both(self, direction: str, backwards: str, start: str, block: str, gate: str, state: TileArguments) -> None:
-        """The product of the state, and a vector of columns of the inputs of a turn."""
+        """The product of the state, and a vector of columns of the inputs of a window."""
         f, gates = self.f, self.k.gates
         base = self.weights[0]
         for other in range(1, gates):
@@ -186,7 +187,7 @@ class InputsAhead:
             ("ptr", self._strip(base, direction, block)),
             ("i64", self.size),
             ("ptr", self._bias(direction, f.add(f.mul(block, gates), gate)) if self.bias else "null"),
-            *(("ptr", self._input(backwards, f.add(start, time))) for time in range(self.turn)),
+            *(("ptr", self._input(backwards, f.add(start, time))) for time in range(self.window)),
         ]
         f.line(f"call void @{_BOTH}({', '.join(f'{kind} {value}' for kind, value in values)})")
 
@@ -231,9 +232,9 @@ class _BothProducts:
             (weights, inputs), values = loop.carry[:2], loop.carry[2:]
             sums, products = values[: len(sums)], values[len(sums) :]
             for k in range(unroll):
-                place = f.add(loop.index, k)
+                index = f.add(loop.index, k)
                 sums, products = self._multiply(
-                    place, weights, inputs, sums, products, has_state=has_state, has_inputs=has_inputs
+                    index, weights, inputs, sums, products, has_state=has_state, has_inputs=has_inputs
                 )
                 weights = f.element(weights, "i8", self.gates * self.vector_bytes if has_state else 0)
                 inputs = f.element(inputs, "i8", self.vector_bytes if has_inputs else 0)
@@ -248,13 +249,13 @@ class _BothProducts:
             self.e.store(f.element("%products", "i8", f.mul("%row", time)), whole, self.type)
 
     def _multiply(
-        self, place: str, weights: str, inputs: str, sums: list[str], products: list[str], *, has_state: bool, has_inputs: bool
+        self, index: str, weights: str, inputs: str, sums: list[str], products: list[str], *, has_state: bool, has_inputs: bool
     ) -> tuple[list[str], list[str]]:
-        """One place of the depth. Instructions of both products come in turn."""
+        """One element of the depth. Instructions of both products alternate."""
         f = self.f
         name = f"llvm.fmuladd.{intrinsic_suffix(self.type, self.lanes)}"
         made, more = list(sums), list(products)
-        state = self.e.load_scalar(f.element("%state", self.element, place), self.type) if has_state else ""
+        state = self.e.load_scalar(f.element("%state", self.element, index), self.type) if has_state else ""
         column = self.e.load(inputs, self.type) if has_inputs else ""
         for number in range(max(len(sums), len(products))):
             if has_state and number < len(sums):
@@ -263,6 +264,6 @@ class _BothProducts:
                 weight = self.e.load(f.element(base, self.element, gate * self.lanes), self.type)
                 made[number] = f.call(self.kind, name, (self.kind, state), (self.kind, weight), (self.kind, sums[number]))
             if has_inputs and number < len(products):
-                value = self.e.load_scalar(f.element(f"%input{number}", self.element, place), self.type)
+                value = self.e.load_scalar(f.element(f"%input{number}", self.element, index), self.type)
                 more[number] = f.call(self.kind, name, (self.kind, value), (self.kind, column), (self.kind, products[number]))
         return made, more

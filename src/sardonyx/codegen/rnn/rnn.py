@@ -100,8 +100,8 @@ class _RecurrentEmitter:
         if self.k.part.isdigit():
             self._emit_pass(int(self.k.part))
             return
-        if self.k.part == "turn":
-            self._emit_turn()
+        if self.k.part == "window":
+            self._emit_window()
             return
         f = self.f
         if self.totals is not None:  # all rows of a direction are one unit: their range is that of all
@@ -114,7 +114,7 @@ class _RecurrentEmitter:
         last = planes[0]
         if self.k.part == "all":
             if self.ahead is not None:
-                self.ahead.first_turn(direction.index, self._is_backwards(direction.index), "0", self.blocks, self.tile)
+                self.ahead.first_window(direction.index, self._is_backwards(direction.index), "0", self.blocks, self.tile)
             time = f.loop(0, self.steps, 1, [("ptr", planes[0]), ("ptr", planes[1])])
             read, written = time.carry
             step = _Step(direction.index, self._is_backwards(direction.index), low, f.sub(high, low), time.index, read, written)
@@ -135,11 +135,11 @@ class _RecurrentEmitter:
         self._pass(number, self.k.passes[number], step, planes, low, high)
         self.f.end(direction)
 
-    def _emit_turn(self) -> None:
-        """The inputs of the first turn, for some blocks."""
+    def _emit_window(self) -> None:
+        """The inputs of the first window, for some blocks."""
         assert self.ahead is not None
         direction, low, high, _ = self._directions(self.blocks)
-        self.ahead.first_turn(direction.index, self._is_backwards(direction.index), low, high, self.tile)
+        self.ahead.first_window(direction.index, self._is_backwards(direction.index), low, high, self.tile)
         self.f.end(direction)
 
     def _directions(self, size: str) -> tuple[Loop, str, str, list[str]]:

@@ -17,13 +17,14 @@ one part each (values enter the state; one pass at one time; values leave). Then
 blocks, and that of the others directions * rows.
 
 One sequence alone waits for its weights to come from a cache. So its inputs are multiplied in the kernel (`ahead`): those of the
-next few times, a turn, together with the state, while multipliers have nothing else to do (`codegen.rnn.inputs_ahead`).
+next few times, a window, together with the state, while multipliers have nothing else to do (`codegen.rnn.inputs_ahead`).
 
 Sums run over the depth in one order, whatever the number of rows: the result does not depend on how rows or blocks are divided.
 
 Layouts (lanes = elements of a vector; the last block is filled up):
 
-    projected   [.., direction, block, gate, lane] at a time and row; ahead: [direction, time modulo two turns, gate, block, lane]
+    projected   [.., direction, block, gate, lane] at a time and row
+                (ahead: [direction, time modulo two windows, gate, block, lane])
     input_weights   ahead, of a gate: [direction, block, depth, lane]; bias [direction, block, gate, lane]
     weights     of a pass: [direction, block, depth, gate, lane]
     vectors     [direction, block, lane]
@@ -118,10 +119,10 @@ class RecurrentKernel:
     is_quantized: bool = False
     wide: int = 1  # parts of slot 0; if there are more than one, the hidden size is a multiple of the lanes
     given: int = 0
-    # Not 0: the inputs are not multiplied yet, and have so many times at least (up to a turn, see `turn`). One row, one pass.
+    # Not 0: the inputs are not multiplied yet, and have so many times at least (up to a `window`). One row, one pass.
     ahead: int = 0
     has_bias: bool = False  # of inputs that are multiplied here
-    # Or "enter", "leave", "turn" (the first), or the number of a pass: one more argument, the time (for "leave", after the last)
+    # Or "enter", "leave", "window" (the first), or the number of a pass: one more argument, the time ("leave": after the last)
     part: str = "all"
 
     @cached_property
@@ -179,6 +180,6 @@ def tile_sizes(gates: int, target: Target) -> tuple[int, int, int]:
     return alone, together, min(product_rows(target, vectors), MOST_SUMS // vectors)
 
 
-def turn(gates: int, target: Target) -> int:
+def window(gates: int, target: Target) -> int:
     """Times whose inputs are multiplied together: as many as a tile of one row has vectors."""
     return tile_sizes(gates, target)[0] * gates

@@ -528,8 +528,8 @@ class Layer:
             ring, _ = arguments["projected"]
             changing.append(ring.buffer)
             products = kernel.ahead * self.gates * self.hidden * arguments["input_size"]
-            first_turn, work = replace(kernel, part="turn"), products * _AWAKE // 25
-            self._step(first_turn, start, count * self.blocks, work, reads, [ring.buffer], 2 * count * products)
+            first_window, work = replace(kernel, part="window"), products * _AWAKE // 25
+            self._step(first_window, start, count * self.blocks, work, reads, [ring.buffer], 2 * count * products)
         for time in range(self.steps):
             for number, one in enumerate(kernel.passes):
                 # Workers are awake between these steps: they are worth sharing from far less work on than others.

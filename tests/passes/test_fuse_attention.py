@@ -48,6 +48,18 @@ PIXELS = """graph main(q: f32[B,2,4,S], k: f32[B,2,4,T], v: f32[B,2,3,T], m: f32
   b = Transpose(p) {perm = [0, 1, 3, 2]} @17
   y = MatMul(v, b) @17
 }"""
+CHOSEN = """graph main(q: f32[B,3,S,4], k: f32[B,{heads},T,4], v: f32[B,{heads},T,3], c: bool[{mask}]) -> (y: f32[B,3,S,3]) {{
+  const low: f32[] = {low}
+  const cap: f32[] = 2.5
+  const zero: f32[] = 0.0
+  b = Transpose(k) {{perm = [0, 1, 3, 2]}} @17
+  s = MatMul(q, b) @17
+  {capped}
+  w = Where({sides}) @17
+  p = Softmax(w) {{axis = -1}} @17
+  {cleared}
+  y = MatMul(a, v) @17
+}}"""
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -133,6 +145,51 @@ def test_channels_before_pixels(seed: int, batch: int, queries: int, keys: int, 
     content = _model(PIXELS, 17)
     _agree(content, feeds)
     assert "SoftmaxAttention" in {step.label for step in explain_model(content, {"B": (1,), "S": (16,), "T": (16,)}).steps}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1), SIZES, st.integers(1, 300), st.sampled_from([1, 3]), st.sampled_from(["B,1,1,T", "1,3,S,T", "T"]),
+    st.sampled_from([-np.inf, LOWEST, -1e9, -1e4, -3.0]), st.booleans(), st.booleans(), st.booleans(), st.booleans(),
+)  # fmt: skip
+@example(0, 12, 300, 1, "1,3,S,T", -np.inf, True, True, True, True)
+@example(0, 3, 20, 3, "1,3,S,T", -np.inf, True, False, True, True)
+def test_truth_values_choose_scores(
+    seed: int,
+    queries: int,
+    keys: int,
+    heads: int,
+    mask: str,
+    low: float,
+    cleared: bool,
+    capped: bool,
+    swapped: bool,
+    special: bool,
+) -> None:
+    """Any number stands for a score that a mask takes out; then zeros for weights that are NaN, as exporters write them."""
+    rng = np.random.default_rng(seed)
+    sizes = {"B": 2, "S": queries, "T": keys, "1": 1, "3": 3}
+    text = CHOSEN.format(
+        heads=heads,
+        mask=mask,
+        low=low,
+        capped="d = Div(s, cap) @17\n  e = Tanh(d) @17\n  t = Mul(e, cap) @17" if capped else "t = Mul(s, cap) @17",
+        sides="c, low, t" if swapped else "c, t, low",
+        cleared="n = IsNaN(p) @17\n  a = Where(n, zero, p) @17" if cleared else "a = Identity(p) @17",
+    )
+    shapes = {"q": (2, 3, queries, 4), "k": (2, heads, keys, 4), "v": (2, heads, keys, 3)}
+    feeds: dict[str, Any] = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    feeds["c"] = rng.random([sizes[name] for name in mask.split(",")]) < 0.5
+    if special:
+        feeds["c"][..., :1] = swapped == (keys % 2 == 0)
+        feeds["q"][0, 0, 0, 0] = np.nan
+        feeds["k"][1, 0, keys - 1, 0] = np.inf
+        feeds["v"][1, heads - 1, keys // 2, 1] = -np.inf
+        if mask == "1,3,S,T":
+            feeds["c"][0, 1, queries // 2] = swapped
+    content = _model(text, 17)
+    _agree(content, feeds)
+    assert "SoftmaxAttention" in {step.label for step in explain_model(content, {"B": (2,), "S": (16,), "T": (16,)}).steps}
 
 
 def test_the_scores_take_no_memory_and_nothing_is_copied_behind() -> None:

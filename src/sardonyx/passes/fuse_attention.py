@@ -6,10 +6,12 @@
 
 One kernel computes scores, softmax and the product with V for a block of queries: the scores of all queries never lie in memory.
 Operands are [batch, heads, time, size], or [batch, time, size] with one head; they may lie transposed, as those of attention over
-images do (V times the transposed weights, with channels before pixels). What is added to the scores becomes one mask; a
-Where whose other side is so low that any score vanishes beside it (or minus infinity) is the same as adding that. Runs late:
-factors have become a part of the product by then (FormFusedMatMul), and the result is an operator of our own. Refuses: scores or
-weights that are used elsewhere too, operands that broadcast, masks that broadcast the scores or have one element for all keys.
+images do (V times the transposed weights, with channels before pixels). All query heads may share one head of K and V. Scores
+may be pressed into bounds (Tanh between two factors) before masks. What is added to the scores becomes one mask; a Where stays a
+mask of truth values or, beside others, is the same as adding its other side, if that is so low that scores vanish beside it.
+Zeros in place of weights that are NaN, as exporters write them behind masks of truth values, are part of it. Runs late: factors
+have become a part of the product by then (FormFusedMatMul), and the result is an operator of our own. Refuses: scores or weights
+that are used elsewhere too, operands that broadcast, masks that broadcast the scores or have one element for all keys.
 """
 
 from __future__ import annotations
@@ -72,12 +74,15 @@ class _Scores:
     scale: float
     masks: tuple[_Mask, ...]
     inside: tuple[Value, ...]
+    cap: float = 0.0  # what their hyperbolic tangents are multiplied by, if they are pressed into bounds
 
 
 @dataclass(frozen=True)
 class _Attention:
     scores: _Scores
     weighted: _Product
+    softmax: Node
+    between: tuple[Value, ...]  # what NaN of the weights is found by, if 0 takes its place
 
 
 def _product(value: Value) -> _Product | None:
@@ -97,15 +102,35 @@ def _product(value: Value) -> _Product | None:
     return _Product(node, a, b, float(alpha), bool(second), bool(swapped))
 
 
-def _weighted(value: Value) -> _Product | None:
+def _is(value: Value | None, operator: str) -> bool:
+    node = None if value is None else value.producer
+    return node is not None and node.op_type == operator and is_standard(node)
+
+
+def _weights(g: Rewriter, value: Value) -> tuple[Node, tuple[Value, ...]] | None:
+    """The softmax that weights are, and the values behind it, if 0 stands there for NaN: Where(IsNaN(weights), 0, weights)."""
+    between: tuple[Value, ...] = ()
+    node = value.producer
+    if node is not None and _is(value, "Where"):
+        condition, zero, weights = node.inputs
+        marks = None if condition is None or not _is(condition, "IsNaN") else condition.producer
+        if marks is None or condition is None or weights is None or marks.inputs[0] is not weights or g.number(zero) != 0:
+            return None
+        between, node = (condition, weights), weights.producer
+    if node is None or not _is(node.outputs[0], "Softmax"):
+        return None
+    return node, between
+
+
+def _weighted(g: Rewriter, value: Value) -> tuple[_Product, Node, tuple[Value, ...]] | None:
     """A product of weights, which are its `a` as they lie, with something."""
     product = _product(value)
     if product is None:
         return None
     for each in (product, product.exchanged()):
-        softmax = each.a.producer
-        if softmax is not None and softmax.op_type == "Softmax" and is_standard(softmax) and not each.is_a_transposed:
-            return each
+        found = None if each.is_a_transposed else _weights(g, each.a)
+        if found is not None:
+            return each, *found
     return None
 
 
@@ -122,8 +147,10 @@ def _scores(g: Rewriter, value: Value | None, steps: int = 0) -> _Scores | None:
     first, second = node.inputs[:2]
     if node.op_type in ("Mul", "Div"):
         factor = g.number(second)
+        if factor and node.op_type == "Mul" and _is(first, "Tanh"):
+            return _pressed(g, value, factor, steps)
         found = _scores(g, first, steps + 1) if factor else None
-        if found is None or factor is None or found.masks:  # a factor of masks, too
+        if found is None or factor is None or found.masks or found.cap:  # a factor of masks, too
             return None
         scale = found.scale * factor if node.op_type == "Mul" else found.scale / factor
         return replace(found, scale=scale, inside=(value, *found.inside))
@@ -136,11 +163,23 @@ def _scores(g: Rewriter, value: Value | None, steps: int = 0) -> _Scores | None:
         condition, *sides = node.inputs
         for position, side in enumerate(sides):
             low = g.number(sides[1 - position])
-            found = _scores(g, side, steps + 1) if low is not None and low <= _VANISHING else None
+            found = _scores(g, side, steps + 1) if low is not None else None
             if found is not None and condition is not None:
                 where = _Mask(condition, low, is_low_where_true=position == 1)
                 return replace(found, masks=(*found.masks, where), inside=(value, *found.inside))
     return None
+
+
+def _pressed(g: Rewriter, value: Value, cap: float, steps: int) -> _Scores | None:
+    """tanh(scores) * cap."""
+    node = value.producer
+    tanh = None if node is None or node.inputs[0] is None else node.inputs[0]
+    if tanh is None or tanh.producer is None:
+        return None
+    found = _scores(g, tanh.producer.inputs[0], steps + 1)
+    if found is None or found.masks or found.cap:
+        return None
+    return replace(found, cap=cap, inside=(value, tanh, *found.inside))
 
 
 @dataclass(frozen=True)
@@ -154,20 +193,23 @@ class FuseAttention(Rule[_Attention]):
     domains: ClassVar[frozenset[str]] = frozenset(("", MICROSOFT))
 
     def match(self, g: Rewriter, node: Node) -> _Attention | Reject | None:
-        weighted = _weighted(node.outputs[0])
-        softmax = None if weighted is None else weighted.a.producer
-        if weighted is None or softmax is None:
+        found = _weighted(g, node.outputs[0])
+        if found is None:
             return None
+        weighted, softmax, between = found
         shape = weighted.a.shape
         if shape is None or softmax.attr("axis", -1 if softmax.version >= _ONE_AXIS else 1) not in (-1, len(shape) - 1):
             return None
         scores = _scores(g, softmax.inputs[0])
         if scores is None:
             return None
-        shared = next((value for value in (weighted.a, *scores.inside) if not g.is_private(value)), None)
+        inside = [weighted.a, *between[:1], *scores.inside]
+        shared = next((value for value in inside if not g.is_private(value)), None)
+        if shared is None and between and (len(between[1].uses) != 2 or g.is_output(between[1])):
+            shared = between[1]
         if shared is not None:
             return Reject(f"{shared.name!r} is used elsewhere too")
-        return _Attention(scores, weighted)
+        return _Attention(scores, weighted, softmax, between)
 
     def check(self, g: Rewriter, found: _Attention) -> Any:
         weighted, product = found.weighted, found.scores.product
@@ -175,7 +217,8 @@ class FuseAttention(Rule[_Attention]):
         kinds = {dtype_of(value) for value in (product.a, product.b, weighted.b)}
         if q is None or k is None or v is None or scores is None or len(kinds) != 1 or len(q) not in (3, 4):
             return Reject("types or ranks are not known, or there are others than three or four axes")
-        if k[:-2] != q[:-2] or v[:-2] != q[:-2] or weighted.alpha != 1.0:
+        shared = len(q) == len(k) == len(v) == 4 and k[:2] == v[:2] == (q[0], 1)
+        if (not shared and (k[:-2] != q[:-2] or v[:-2] != q[:-2])) or weighted.alpha != 1.0:
             return Reject(f"operands broadcast: {product.a.type}, {product.b.type}, {weighted.b.type}")
         if weighted.a.shape != scores:
             return Reject(f"masks broadcast the scores {product.node.outputs[0].type} to {weighted.a.type}")
@@ -183,6 +226,9 @@ class FuseAttention(Rule[_Attention]):
             shape = mask.value.shape
             if not shape or shape[-1] != scores[-1]:
                 return Reject(f"the mask {mask.value.type} is not known to have an element for each key")
+        lows = [mask.low for mask in found.scores.masks if mask.low is not None]
+        if len(found.scores.masks) > 1 and not all(low <= _VANISHING for low in lows):
+            return Reject("a mask puts numbers that do not vanish in place of scores, beside others")
         return None
 
     def rewrite(self, g: Rewriter, found: _Attention, facts: Any) -> None:
@@ -196,11 +242,18 @@ class FuseAttention(Rule[_Attention]):
             k = g.op("Transpose", k, perm=swapped)
         if weighted.is_transposed:
             v = g.op("Transpose", v, perm=swapped)
-        masks = [_added(g, mask, q) for mask in found.scores.masks]
+        masks, attrs = found.scores.masks, {"scale": found.scores.scale}
         operands = [q, k, v]
-        if masks:
-            operands.append(reduce(lambda a, b: g.op("Add", a, b), masks))
-        made = g.op("SoftmaxAttention", *operands, domain=_DOMAIN, scale=found.scores.scale)
+        if len(masks) == 1 and masks[0].low is not None:
+            operands.append(g.op("Not", masks[0].value) if masks[0].is_low_where_true else masks[0].value)
+            attrs["masked"] = masks[0].low
+        elif masks:
+            operands.append(reduce(lambda a, b: g.op("Add", a, b), [_added(g, mask, q) for mask in masks]))
+        if found.scores.cap:
+            attrs["cap"] = found.scores.cap
+        if found.between:
+            attrs["without_nan"] = 1
+        made = g.op("SoftmaxAttention", *operands, domain=_DOMAIN, **attrs)
         g.replace(weighted.node.outputs[0], g.op("Transpose", made, perm=swapped) if weighted.is_result_transposed else made)
 
 

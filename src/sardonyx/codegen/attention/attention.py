@@ -158,6 +158,8 @@ class _AttentionEmitter(BlockEmitter):
         if k.operands:
             product = replace(product, count=self.seen_keys(product))
         self.multiply_values(product, self.scores, KEYS, self.old, self.new)
+        if k.clears_nan:
+            self._clear_rows(block, is_last)
         f.end(part)
 
     # Keys that masks hide
@@ -399,6 +401,32 @@ class _AttentionEmitter(BlockEmitter):
             inverse = self.e.choose(f.let(f"fcmp oeq {vector} {summed}, {zero}"), one, inverse, kind)
         self.e.store(self._row(self.sums, row), summed, kind)
         self.e.store(self._row(self.new, row), self.either(is_last, inverse, one), kind)
+
+    def _clear_rows(self, block: _Block, is_last: str) -> None:
+        """Rows whose sum is NaN, when it is complete: weights of 0 times V, in which an infinity would be NaN."""
+        f, kind, vector = self.f, self.k.type, self.e.type(self.k.type)
+        zero = constant(kind, 0.0, self.lanes)
+        look, after = f.fresh("look"), f.fresh("after")
+        f.branch_if(is_last, look, after)
+        f.label(look)
+        row = f.loop(0, block.rows)
+        total = f.let(f"load {self.element}, ptr {self._row(self.sums, row.index)}, align {self.bytes}")
+        clear, next_ = f.fresh("clear"), f.fresh("next")
+        f.branch_if(f.let(f"fcmp uno {self.element} {total}, {total}", "c"), clear, next_)
+        f.label(clear)
+        column = f.loop(0, self.columns, self.lanes)
+        mask = self.e.mask_below(f.sub(self.columns, column.index))
+        each = f.loop(0, block.limit, 1, [(vector, zero)])
+        at = f.element(block.v, self.element, f.add(f.mul(each.index, self.v.strides[2]), column.index))
+        (made,) = f.end(each, [multiply_add(self.e, self.e.load(at, kind, mask), zero, each.carry[0], kind)])
+        into = f.element(block.o, self.element, f.add(f.mul(row.index, self.o.strides[2]), column.index))
+        self.e.store(into, made, kind, mask)
+        f.end(column)
+        f.branch(next_)
+        f.label(next_)
+        f.end(row)
+        f.branch(after)
+        f.label(after)
 
     def _walk(self, count: str, whole: str, carry: list[tuple[str, str]], body: _Body) -> list[str]:
         """Along a row of scores, a vector at a time; the last one may be partly there."""

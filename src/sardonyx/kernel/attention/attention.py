@@ -69,13 +69,24 @@ class AttentionKernel:
     keys: int | None  # how many take part in every block of queries, if known
     has_sinks: bool = False
     nan_rows: bool = False  # a row whose scores are all minus infinity gives NaN, as a softmax does
+    clears_nan: bool = False  # a row with a score that is NaN has weights of 0
 
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
         keys = (self.banded, self.lengths, self.more, self.has_first_positions, self.keys)
-        fields = (self.type, self.packed, operands, *keys, self.heights, self.columns, self.has_sinks, self.nan_rows)
+        fields = (
+            self.type,
+            self.packed,
+            operands,
+            *keys,
+            self.heights,
+            self.columns,
+            self.has_sinks,
+            self.nan_rows,
+            self.clears_nan,
+        )
         return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}"
 
     @property

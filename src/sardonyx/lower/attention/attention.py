@@ -58,6 +58,7 @@ class Attend:
     first_positions: View | None = None  # with lengths: where the first query of each batch entry stands (i64)
     sinks: View | None = None  # [heads], or one for all, of the type that is computed in
     nan_rows: bool = False  # what a query without any key gets (see the kernel)
+    clears_nan: bool = False
 
 
 def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
@@ -110,6 +111,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         keys=keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
         has_sinks=given.sinks is not None,
         nan_rows=given.nan_rows,
+        clears_nan=given.clears_nan,
     )
     extra = {
         name: view for name, view in (("lengths", given.lengths), ("first_positions", given.first_positions)) if view is not None
@@ -161,7 +163,9 @@ def _bits(number: float) -> int:
 def _is_better_transposed(ctx: LowerContext, given: Attend, q: View, kind: str) -> bool:
     """Whether the kernel that reads K as it lies takes less time than packing it: queries must fill most lanes of its vectors."""
     batch, heads, queries, size = q.shape
-    if kind != "f32" or given.banded or given.lengths or given.sinks or not isinstance(queries, int) or not isinstance(size, int):
+    if kind != "f32" or given.banded or given.lengths or given.sinks or given.clears_nan:
+        return False
+    if not isinstance(queries, int) or not isinstance(size, int):
         return False
     if queries < _FEW or not 0 < size <= MOST_DEPTH or given.k.buffer.dtype.name != kind or given.k.strides[3] != 1:
         return False
@@ -410,13 +414,15 @@ def _result(ctx: LowerContext, value: Value) -> View:
 
 def _accepts_written_out(node: Node) -> str:
     shapes = [value.shape for value in node.inputs[:3] if value is not None]
-    if any(shape is None or len(shape) not in (3, 4) for shape in shapes) or len(float_kinds(node, (0, 1, 2, 3))) != 1:
-        return "other than three or four axes, or operands of different types"
     mask = input_at(node, 3)
+    is_bool = mask is not None and float_kinds(node, (3,)) == {"bool"}
+    kinds = float_kinds(node, (0, 1, 2) if is_bool else (0, 1, 2, 3))
+    if any(shape is None or len(shape) not in (3, 4) for shape in shapes) or len(kinds) != 1:
+        return "other than three or four axes, or operands of different types"
     return "a mask without axes" if mask is not None and not mask.shape else ""
 
 
-@template("SoftmaxAttention", domain="sardonyx", types={"T": FLOATS}, accepts=_accepts_written_out)
+@template("SoftmaxAttention", domain="sardonyx", types={"T": FLOATS, "M": (*FLOATS, "bool")}, accepts=_accepts_written_out)
 def softmax_attention(ctx: LowerContext, group: Group) -> None:
     """Attention as graphs write it out; without an axis of heads there is one."""
     node = group.root
@@ -430,17 +436,23 @@ def softmax_attention(ctx: LowerContext, group: Group) -> None:
         for view in (*(ctx.view(value) for value in node.inputs[:3] if value is not None), _result(ctx, node.outputs[0]))
     )
     kind = compute_type(q.buffer.dtype.name)
-    given = Attend(q, k, v, result, float(attribute_values(node)["scale"]), accumulator(kind), nan_rows=True)
+    attrs = attribute_values(node)
+    score = accumulator(kind)
+    if attrs["cap"]:
+        score = math.tanh(score) * float(attrs["cap"])
+    clears_nan = bool(attrs["without_nan"])
+    given = Attend(q, k, v, result, float(attrs["scale"]), score, nan_rows=not clears_nan, clears_nan=clears_nan)
     mask = input_at(node, 3)
     if mask is not None:
         shown = ctx.view(mask)
         ctx.check_equal(shown.shape[-1], k.shape[2])
-        _add_mask(ctx, given, with_axes(shown, (1,)) if is_plain and len(shown.shape) == 3 else shown, kind)
+        shown = with_axes(shown, (1,)) if is_plain and len(shown.shape) == 3 else shown
+        _add_mask(ctx, given, shown, kind, float(attrs["masked"]))
     attend(ctx, group, given)
 
 
-def _add_mask(ctx: LowerContext, given: Attend, mask: View, kind: str) -> None:
-    """A mask, boolean or added. Keys it says nothing about do not take part."""
+def _add_mask(ctx: LowerContext, given: Attend, mask: View, kind: str, masked: float = float("-inf")) -> None:
+    """A mask, boolean (with what stands for scores where it is false) or added. Keys it says nothing about do not take part."""
     total = given.k.shape[2]
     reach = mask.shape[-1]
     ctx.check_equal(dim_max(reach, total), total)
@@ -449,7 +461,7 @@ def _add_mask(ctx: LowerContext, given: Attend, mask: View, kind: str) -> None:
     name = mask.buffer.dtype.name
     value = load(0, name)
     if name == "bool":
-        given.score = select(value, given.score, const(float("-inf"), kind))
+        given.score = select(value, given.score, const(masked, kind))
     else:
         given.score = given.score + value.cast(compute_type(name)).cast(kind)
     # One key that is masked is a mask of one key: it must not be read as one for all.

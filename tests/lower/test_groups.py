@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import NodeProto, helper
 
 from lowering_case import Array, model
@@ -55,6 +56,25 @@ def test_a_reduction_takes_what_computes_its_input_and_what_uses_its_result() ->
     assert group.root is not None
     assert [node.op_type for node in group.before] == ["Neg"]
     assert [node.op_type for node in group.after] == ["Exp"]
+
+
+@pytest.mark.parametrize(("rows", "axis", "expected"), [
+    (8, 1, ["ReduceSum+Sqrt+Sin"]),
+    (100, 1, ["ReduceSum+Sqrt", "Sin"]),
+    (100, 0, ["ReduceSum+Sqrt+Sin"]),
+])  # fmt: skip
+def test_functions_of_many_sums_are_computed_in_vectors(rows: int, axis: int, expected: list[str]) -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["along"], value_ints=[axis]),
+        helper.make_node("ReduceSum", ["x", "along"], ["a"], keepdims=1),
+        helper.make_node("Sqrt", ["a"], ["b"]),
+        helper.make_node("Sin", ["b"], ["y"]),
+    ]
+    found = grouping(nodes, ["y"], {"x": np.ones((rows, 6), np.float32)})
+    assert [group.label for group in found.groups if group.root is None or group.root.op_type != "Constant"] == expected
+    if len(expected) > 1:
+        why = "the kernel of ReduceSum+Sqrt makes one result at a time, a function takes as long for a vector of them"
+        assert why in found.refusals.values()
 
 
 def test_a_reduction_widens_what_a_template_stores() -> None:

@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from sardonyx.explanation import explain_model
+from sardonyx.ir.tensor import Array
+from sardonyx.ops.indexing.contrib_layout import unblocked
 
 _CHANNELS = 16
 NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
@@ -72,3 +74,42 @@ def test_what_onnxruntime_has_optimised_is_native(tmp_path: Path, level: str) ->
     reference = sardonyx.InferenceSession(tmp_path / "optimised.onnx", providers=["SardonyxReferenceExecutionProvider"])
     np.testing.assert_allclose(result, reference.run(None, {"x": image})[0], rtol=1e-4, atol=1e-5)
     assert explain_model(tmp_path / "optimised.onnx").host_steps == 0
+
+
+@pytest.mark.parametrize("taken", [17, 20, 32])
+@pytest.mark.parametrize("added", [False, True])
+def test_depthwise_kernels_may_fill_blocks_that_the_image_does_not(taken: int, added: bool) -> None:
+    """Channels that the image lacks are zeros: a bias is all there is of them."""
+    rng = np.random.default_rng(7)
+    blocked = {"domain": "com.microsoft.nchwc"}
+    sums = ["filled"] if added else []
+    nodes = [
+        helper.make_node("ReorderInput", ["x"], ["a"], **blocked),
+        helper.make_node("Conv", ["a", "w", "b", *sums], ["c"], group=32, pads=[1] * 4, activation="Relu", **blocked),
+        helper.make_node("ReorderOutput", ["c"], ["y"], channels=taken, **blocked),
+    ]
+    inputs = {"x": (2, 20, 6, 7), **({"filled": (2, 32, 6, 7)} if added else {})}
+    held = {"w": rng.standard_normal((32, 1, 3, 3)), "b": rng.standard_normal(32)}
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in held.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft.nchwc", 1)]
+    content = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in inputs.items()}
+    [result] = sardonyx.InferenceSession(content).run(None, feeds)
+    wanted = np.maximum(0, _depthwise(feeds["x"], held["w"], held["b"]) + feeds.get("filled", 0))
+    np.testing.assert_allclose(result, wanted[:, :taken], rtol=1e-4, atol=1e-5)
+    assert explain_model(content).host_steps == 0
+
+
+def _depthwise(x: Array, w: Array, b: Array) -> Array:
+    """Kernels in blocks of channels, applied to an image that has fewer of them."""
+    kernels = unblocked(w)[:, 0]
+    image = np.pad(x.astype(np.float64), ((0, 0), (0, len(kernels) - x.shape[1]), (1, 1), (1, 1)))
+    height, width = x.shape[2:]
+    taps = [kernels[:, i, j, None, None] * image[:, :, i : i + height, j : j + width] for i in range(3) for j in range(3)]
+    return np.asarray(sum(taps) + b[:, None, None])

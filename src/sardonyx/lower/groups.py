@@ -6,7 +6,8 @@
 
 Nodes are taken in order. An elementwise node joins the group that produces the latest of its inputs, if that group works on the
 same shape and is not too long: all other inputs then exist before the group runs. (A Cast to a wider type that only reductions
-read leaves the kernel of a template to them.) Elementwise groups of the same shape that
+read leaves the kernel of a template to them; functions of many results that a reduction makes one by one have a kernel of their
+own, which computes them in vectors.) Elementwise groups of the same shape that
 compute those are taken into it, if no group in between uses a value of them; so a reduction takes the group that computes its
 input into its own. Values of a group that are used outside it are stored as well.
 Nodes with a low priority (`Node.priority` above 0) that depend on none without share no kernel with others, and the others share
@@ -20,6 +21,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
+from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sardonyx.analysis.liveness import used_values
@@ -45,6 +47,15 @@ NATIVE_TYPES = frozenset(
 # registers is a load and a store in a hundred operations. A number with many divisors, so that the parts of a chain that
 # repeats itself are the same kernel.
 MOST_NODES = 120
+
+# Elementwise operators that take tens of operations: as long for one element as for a vector of them.
+_FUNCTIONS = frozenset(
+    (
+        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "FastGelu",
+        "Gelu", "Log", "Mish", "Pow", "QuickGelu", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus", "Swish", "Tan", "Tanh",
+    )
+)  # fmt: skip
+_FEW_RESULTS = 32  # that a function may be computed of one by one: another step would take as long
 
 
 @dataclass(eq=False)
@@ -350,6 +361,8 @@ def _joinable(
         return None, f"the latest input comes from {latest.label}, which is no kernel"
     if latest.kind == "template" and _widens_for_reductions(node):
         return None, f"reductions widen what {latest.label} stores while they read it"
+    if node.op_type in _FUNCTIONS and _makes_many_one_by_one(latest):
+        return None, f"the kernel of {latest.label} makes one result at a time, a function takes as long for a vector of them"
     if latest.region != region:
         return None, f"the kernel of {latest.label} runs whatever the If decides"
     if len(latest.nodes) >= MOST_NODES:
@@ -357,6 +370,14 @@ def _joinable(
     if latest.shape != shape:
         return None, f"works on {format_shape(shape)}, the kernel of {latest.label} on {format_shape(latest.shape)}"
     return latest, ""
+
+
+def _makes_many_one_by_one(group: Group) -> bool:
+    """Whether a group's kernel has many results that no vectors are made of."""
+    if group.root is None or group.template is None or not group.template.makes_single_results(group.root):
+        return False
+    sizes = group.shape or ()
+    return not all(isinstance(size, int) for size in sizes) or prod(map(int, map(str, sizes))) > _FEW_RESULTS
 
 
 def _widens_for_reductions(node: Node) -> bool:

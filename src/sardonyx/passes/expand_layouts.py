@@ -8,8 +8,8 @@
 
 Such operators stand in models that ONNX Runtime has optimised and saved. Kernels in blocked order become kernels in standard
 order (`ops.indexing.contrib_layout` tells how they lie); what suits this machine is for AssignLayout to decide. Transposes meet
-and cancel in the passes behind. Refuses: kernels in blocked order that are no constants or whose channels are fewer than those
-of the input, and what ExpandFused refuses.
+and cancel in the passes behind. Blocks are filled up: channels that an input lacks are zeros. Refuses: kernels in blocked order
+that are no constants or whose channels are fewer than those of the input, and what ExpandFused refuses.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ NCHWC: Final = "com.microsoft.nchwc"
 _RESIZE: Final = 11  # the opset version since which a Resize knows coordinates
 _OPTIONAL_ROI: Final = 13
 _SLICE_BY_INPUTS: Final = 10
+_PADS_BY_INPUT: Final = 11
 _PARAMETERS: Final = ("activation", "activation_params")
 
 
@@ -51,12 +52,9 @@ def _check_blocked_conv(g: Rewriter, node: Node) -> Any:
         return Reject("the kernels are not constants")
     group = node.attr("group", 1)
     channels = None if x.shape is None or len(x.shape) != kernels.ndim else x.shape[1]
-    if (
-        not isinstance(channels, int)
-        or (group > 1 and channels != kernels.shape[1] * group)
-        or channels > kernels.shape[1] * group
-    ):
-        return Reject(f"x is {x.type}, the kernels take {kernels.shape[1] * group} channels")
+    wanted = kernels.shape[1] * group
+    if not isinstance(channels, int) or channels > wanted or (channels < wanted and group > 1 and g.version < _PADS_BY_INPUT):
+        return Reject(f"x is {x.type}, the kernels take {wanted} channels")
     z = sum_operand(node)
     if isinstance(z, Reject):
         return z
@@ -66,18 +64,38 @@ def _check_blocked_conv(g: Rewriter, node: Node) -> Any:
     from sardonyx.ops.indexing.contrib_layout import unblocked  # lazy: few models have kernels in blocked order
 
     try:
-        # Channels that the input lacks would be zeros: their part of the kernels does not count.
         plain = unblocked(kernels)
     except ValueError as error:
         return Reject(str(error))
-    return activation, np.ascontiguousarray(plain[:, :channels]) if group == 1 else plain
+    # Channels that the input lacks would be zeros: their part of the kernels does not count.
+    return activation, np.ascontiguousarray(plain[:, :channels]) if group == 1 else plain, wanted - channels
+
+
+def _is_cut(g: Rewriter, node: Node, channels: int) -> bool:
+    """Whether all who read a depthwise convolution take its first channels alone."""
+    result = node.outputs[0]
+    cuts = [
+        (each.domain, each.op_type) == (NCHWC, "ReorderOutput") and 0 < each.attr("channels", 0) <= channels
+        for each in result.consumers
+    ]
+    return all(cuts) and not g.is_output(result)
 
 
 def _blocked_conv(g: Rewriter, node: Node, facts: Any) -> Value:
-    activation, kernels = facts
+    activation, kernels, missing = facts
     x, _, b, z = (*node.inputs, None, None)[:4]
+    attrs, group, bias = conv_attributes(node), node.attr("group", 1), g.array(b)
+    if missing and group > 1:
+        channels = group - missing
+        if kernels.shape[:2] == (group, 1) and z is None and (b is None or bias is not None) and _is_cut(g, node, channels):
+            kernels, attrs["group"] = np.ascontiguousarray(kernels[:channels]), channels
+            b = None if bias is None else g.constant(np.ascontiguousarray(bias[:channels]), "bias")
+        else:
+            pads = np.zeros((2, kernels.ndim), np.int64)
+            pads[1, 1] = missing
+            x = g.op("Pad", x, g.constant(pads.reshape(-1), "pads"))
     w = g.constant(kernels, "kernels")
-    result = g.op("Conv", x, w, *(() if b is None else (b,)), **conv_attributes(node))
+    result = g.op("Conv", x, w, *(() if b is None else (b,)), **attrs)
     applied: Value = activation.apply(g, result if z is None else g.op("Add", result, z))
     return applied
 

@@ -65,6 +65,16 @@ def _axes_are_constant(node: Node) -> str:
     return "no axis is reduced" if none and attribute_values(node).get("noop_with_empty_axes") else ""
 
 
+def _reduces_the_last_axis(node: Node) -> bool:
+    """Whether the elements of a row are neighbours: a kernel then makes one result after the other."""
+    source, given = node.inputs[0], attribute_values(node).get("axes")
+    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    if axes is not None and axes.constant is not None:
+        given = axes.constant.numpy().reshape(-1).tolist()
+    rank = len((source and source.shape) or ())
+    return not given or rank - 1 in (axis % max(rank, 1) for axis in given)
+
+
 def reduced_axes(ctx: LowerContext, node: Node) -> tuple[int, ...]:
     """The axes a Reduce node reduces, in order."""
     source = node.inputs[0]
@@ -77,7 +87,7 @@ def reduced_axes(ctx: LowerContext, node: Node) -> tuple[int, ...]:
     return tuple(sorted({normalize_axis(axis, rank) for axis in given})) if given else tuple(range(max(rank, 1)))
 
 
-@template(*_REDUCERS, accepts=_axes_are_constant, fuses=True, absorbs=True)
+@template(*_REDUCERS, accepts=_axes_are_constant, fuses=True, absorbs=True, makes_single_results=_reduces_the_last_axis)
 def reduce(ctx: LowerContext, group: Group) -> None:
     assert group.root is not None
     reducer = _REDUCERS[group.root.op_type]

@@ -57,3 +57,20 @@ AT_LIMIT, ENDED, FAULTY = 1, 2, 3
 
 BARRIER: Final = 1  # flag of a step: what follows begins when all of it is done
 STEP_ENTRIES: Final = 4
+
+# Entries of a call block (see `array_call`): what is fed and made, what runs, and functions of Python and NumPy
+(
+    CALL_FEEDS, CALL_NAMED, CALL_INPUTS, CALL_INPUT_ROWS, CALL_OUTPUTS, CALL_OUTPUT_ROWS, CALL_LAUNCH, CALL_BUSY, CALL_KEEPS,
+    CALL_FAULTS, CALL_FAULT_ENTRIES, CALL_DICT, CALL_ARRAY, CALL_NONE,
+    CALL_DICT_SIZE, CALL_DICT_GET, CALL_ERROR, CALL_CLEAR, CALL_HOLD, CALL_DROP, CALL_NEW_LIST, CALL_SET_ITEM, CALL_NEW_ARRAY,
+    CALL_LET_GO, CALL_TAKE_UP,
+) = range(25)  # fmt: skip
+CALL_ENTRIES: Final = 25
+# Of an array that is given or made: its name if it is fed by one, type, rank, address of the sizes; of one that is given also the
+# flags it must have, and where its data must lie, if that matters
+CALL_NAME, CALL_TYPE, CALL_RANK, CALL_SIZES, CALL_FLAGS, CALL_ADDRESS = range(6)
+CALL_ROW: Final = 6
+CALL_MOST: Final = 32  # arrays that are given, and that are made
+# Where an array object has its fields: distances in bytes from the first behind its header, which is the address of its data
+ARRAY_RANK, ARRAY_SIZES, ARRAY_TYPE, ARRAY_FLAGS = 8, 16, 40, 48
+ARRAY_READABLE, ARRAY_WRITABLE = 0x1, 0x501  # flags: in C order; also aligned and not read-only

@@ -9,7 +9,8 @@ A step is four entries: function, position of its arguments in the table, positi
 count the table holds how many workers the step is worth.
 
 `launch` takes all it needs in one block, because every argument costs time on the Python side. It is given arrays as objects:
-it reads the address of their data itself, at the place where a NumPy array keeps it, and fills it into the table.
+it reads the address of their data itself, at the place where a NumPy array keeps it, and fills it into the table. `call` is
+`launch` with all that Python does around it (`array_call`).
 
 `loop` runs the same steps again and again, as the body of a Loop or Scan. Between two iterations one worker moves the addresses
 that change (a carried value is read where the iteration before wrote it, slices and stacked results go on by one), counts, and
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sardonyx.codegen.array_call import array_call_ir
 from sardonyx.codegen.blocks import (
     AT_LIMIT,
     BIND_ENTRIES,
@@ -64,7 +66,7 @@ class System(NamedTuple):
 
 
 def common_ir(system: System) -> str:
-    """The module with run, bind, launch and loop, the functions of `claims` and of the system; `runtime.pool` calls them."""
+    """The module with run, bind, launch, call and loop, and the functions of `claims` and of the system, for `runtime.pool`."""
     return f"""
 {system.declarations}
 
@@ -100,6 +102,7 @@ here:
   ret void
 {system.launched}}}
 
+{array_call_ir()}
 {_loop_ir()}
 {claims_ir(system.pause)}
 {system.functions}

@@ -23,6 +23,7 @@ from sardonyx.plan.host_plan import Order
 from sardonyx.plan.ports import ports_of
 from sardonyx.program.calls import HostNode
 from sardonyx.program.constants import Derived
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.host_calls import calls_of
 from sardonyx.runtime.mixed_program import MixedProgram
 from sardonyx.runtime.native_core import SizeConflict
@@ -168,6 +169,14 @@ class NativeModel:
         except Exception as error:  # a defect, but no reason to fail: NumPy computes the run, or names the node that fails
             _log.warning("the compiled program failed, NumPy runs instead: %s: %s", type(error).__name__, error)
         return self.reference.run(feeds, fetches, control)
+
+    def short_program(self, names: Sequence[str]) -> Executable | None:
+        """The program that has computed these values before, if it has a short way to run."""
+        key = tuple(names)
+        if key == self._names:
+            return self._fast
+        found = self._programs.get(key)
+        return found.program if found is not None and found.program.has_fast_path else None
 
     def _run_short(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """All outputs, by the program of the feeds' specialisation or, once no further one gets a program, by that for all."""

@@ -28,6 +28,7 @@ from sardonyx.provider_names import CPU_PROVIDER, REFERENCE_PROVIDER, factory_of
 from sardonyx.providers.partition import expand_regions, partition, view_of
 from sardonyx.providers.protocol import ClaimedRegion, ExecutionProvider, GraphView, RegionFunction
 from sardonyx.providers.reference import definition_of, plain_node
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.reference_model import ReferenceModel, named_values
 from sardonyx.runtime.runs import RunControl
 
@@ -142,6 +143,10 @@ class PartitionedModel:
         self._programs: dict[tuple[str, ...], Compiled] = {}
         self._lock = ForkSafeLock()
         self._hidden = hidden
+
+    def short_program(self, names: Sequence[str]) -> Executable | None:
+        """Other providers take the long way, but for all outputs at once."""
+        return None
 
     @property
     def assigned_nodes(self) -> Sequence[HostNode]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from sardonyx.runtime.devices import OrtDevice, require_cpu
 from sardonyx.runtime.feeds import check_shape
 from sardonyx.runtime.values import OrtValue, OrtValueVector, element_dtype
 
+if TYPE_CHECKING:
+    from sardonyx.runtime.executable import Executable
+
+_REPEATED: Final = 4  # runs of the same binding after which they are made short
 _NO_STRINGS = "Only binding non-string Tensors is currently supported"
 
 
@@ -28,6 +33,12 @@ class BoundSession(Protocol):
         ...
 
 
+class BoundModel(Protocol):
+    """What a binding needs of a model to run it in short."""
+
+    def short_program(self, names: Sequence[str]) -> Executable | None: ...
+
+
 class IOBinding:
     """Inputs and outputs of later `run_with_iobinding` calls; made by `session.io_binding()`."""
 
@@ -36,6 +47,8 @@ class IOBinding:
         self._inputs: dict[str, OrtValue] = {}
         self._targets: dict[str, OrtValue | None] = {}  # None: memory is made in the run
         self._results: list[OrtValue] = []
+        self._repeats = 0  # runs since anything was bound
+        self._again: tuple[Any, Callable[[], list[Any] | None]] | None = None  # a program, and another run of it
 
     @property
     def _iobinding(self) -> SessionIOBinding:
@@ -76,6 +89,11 @@ class IOBinding:
                 hint=f"inputs: {', '.join(self._session.input_names())}",
             )
         self._inputs[name] = value
+        self._change()
+
+    def _change(self) -> None:
+        """The next run is a first one."""
+        self._again, self._repeats = None, 0
 
     @staticmethod
     def _numeric(array: Array) -> Array:
@@ -96,14 +114,17 @@ class IOBinding:
         if buffer_ptr is None:
             require_cpu(device_type, device_id)
             self._targets[name] = None
+            self._change()
             return
         if element_type is None or shape is None:
             raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
         self._targets[name] = _at(device_type, device_id, element_type, shape, buffer_ptr)
+        self._change()
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Write an output to this value's memory at every run."""
         self._targets[name] = _ort_value(ortvalue)
+        self._change()
 
     def synchronize_inputs(self) -> None:
         """Nothing to wait for: copies to the CPU are done when they return."""
@@ -126,11 +147,13 @@ class IOBinding:
     def clear_binding_inputs(self) -> None:
         """Forget all inputs."""
         self._inputs.clear()
+        self._change()
 
     def clear_binding_outputs(self) -> None:
         """Forget all outputs and the last results."""
         self._targets.clear()
         self._results.clear()
+        self._change()
 
     @property
     def feeds(self) -> dict[str, OrtValue]:
@@ -177,6 +200,35 @@ class IOBinding:
                 _write(name, target, result)
             accepted.append(result if target is None else target)
         self._results = accepted
+
+    def repeat(self, model: BoundModel, targets: Sequence[Array | None]) -> None:
+        """A run of a model has ended: after a few with the same arrays, others are short, if they can be.
+
+        `targets` is what `direct_targets` said: memory that no other array of the binding has.
+        """
+        self._repeats += 1
+        program = model.short_program(list(self._targets)) if self._repeats == _REPEATED else None
+        feeds = {name: value.value for name, value in self._inputs.items()}
+        if program is None:
+            return
+        memory = [target for target in targets if target is not None]
+        if len(memory) == len(self._targets):
+            again = program.bound_call(feeds, memory)
+            self._again = None if again is None else (model, again)
+        elif not any(target is not None for target in self._targets.values()):
+            self._again = model, partial(program.run, feeds)
+
+    def run_again(self, model: BoundModel) -> bool:
+        """Run what is bound as it was run before; False if that cannot be."""
+        if self._again is None or self._again[0] is not model:
+            return False
+        results = self._again[1]()
+        if results is None:
+            self._change()
+            return False
+        if results:  # else they were written where the outputs are bound to
+            self._results = [OrtValue.of(result) for result in results]
+        return True
 
 
 def _span(array: Array) -> tuple[int, int]:

@@ -17,21 +17,34 @@ program may have no native segment at all: that is how NumPy computes a model (s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from sardonyx.codegen.blocks import BIND_ENTRIES, BLOCK_COUNT, BLOCK_POOL, BLOCK_STEPS, STEP_ENTRIES
+from sardonyx.codegen.blocks import (
+    ARRAY_READABLE,
+    ARRAY_WRITABLE,
+    BIND_ENTRIES,
+    BLOCK_COUNT,
+    BLOCK_POOL,
+    BLOCK_STEPS,
+    STEP_ENTRIES,
+)
+from sardonyx.forks import importing
 from sardonyx.program.image import numpy_type
 from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of
 
 if TYPE_CHECKING:
+    from sardonyx.runtime.array_call import ArrayCall
     from sardonyx.runtime.runs import RunControl
     from sardonyx.runtime.state import StateSet
 
 Shapes = tuple[tuple[int, ...], ...]
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
+_REPEATED = 8  # runs of the same types and shapes after which they get a call of their own
+_SHORT = 100_000  # nanoseconds of a run, by estimate, up to which that is worth the memory of another context
 
 
 class RunContext(RunMemory):
@@ -144,6 +157,8 @@ class Executable:
         self.has_fast_path = takes_arrays or finish is not None
         # Name, type and shape of each input in the last run that was checked in full, and the shapes alone.
         self._expected: tuple[list[tuple[str, Any, tuple[int, ...]]], Shapes] | None = None
+        self._repeats = 0  # runs since these were other ones
+        self._call: ArrayCall | None = None  # does without Python what `run` does for the types and shapes it was made for
         self._launch_alone = core.pool.launch_alone
         self._has_faults = bool(image.faults)
         self._free: list[RunContext] = []
@@ -161,27 +176,116 @@ class Executable:
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """The outputs, or None if this run needs the full path."""
+        call = self._call
+        made: Sequence[Array] = ()
+        if self.start is not None:
+            try:
+                found = self.start(feeds)
+            except (MemoryError, OverflowError):
+                return None
+            if found is None:
+                return None
+            made = found
+        if call is not None:
+            written = call.run(feeds, *made)
+            if written is not None:
+                return written if self.finish is None else self._finished(call, written)
         expected = self._expected
         if expected is None or len(feeds) != self._feed_count:
-            return self._run_declared(feeds)
+            return self._run_declared(feeds, made)
         inputs, shapes = expected
         arrays = []
         for name, dtype, shape in inputs:
             array = feeds.get(name)
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
-                return self._run_declared(feeds)
+                return self._run_declared(feeds, made)
             arrays.append(array)
-        if self.is_one_call and self.start is None:
+        if not self.is_one_call:
+            try:
+                return self._launch_segments(arrays, (), shapes)
+            except (SizeConflict, MemoryError, OverflowError):  # sizes may turn out not to fit in the middle of any run
+                return None
+        self._repeats += 1
+        if self._repeats == _REPEATED:
+            self._make_call([*arrays, *made])
+        if not made:
             return self._launch(arrays, shapes=shapes)
         try:
-            if self.start is not None:
-                made = self.start(feeds)
-                return None if made is None else self._launch([*arrays, *made])
-            return self._launch_segments(arrays, (), shapes)
-        except (SizeConflict, MemoryError, OverflowError):  # sizes may turn out not to fit in the middle of any run
+            return self._launch([*arrays, *made])
+        except (SizeConflict, MemoryError, OverflowError):
             return None
 
-    def _run_declared(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+    def _finished(self, call: ArrayCall, written: list[Array]) -> list[Any]:
+        """The results of what a call has written; afterwards others may have its memory."""
+        assert self.finish is not None
+        try:
+            return self.finish(call.context, written)
+        finally:
+            call.free()
+
+    def _make_call(self, arrays: Sequence[Array]) -> None:
+        """From now on runs of arrays like these are a single call from Python, if they are short and need one worker."""
+        with importing:
+            from sardonyx.runtime.array_call import ArrayCall, GivenArray  # lazy: not for programs that run a few times
+
+        context = self._short_context(arrays)
+        if context is None:
+            return
+        names = [*(name for name, _, _ in self._declared), *(None for _ in arrays[len(self._declared) :])]
+        inputs = [GivenArray(name, array.dtype, array.shape) for name, array in zip(names, arrays)]
+        outputs = [(dtype, shape) for shape, dtype in context.outputs]
+        keeps, is_held = (self.core, self.keeps), self.finish is not None
+        code = self.core.pool.call_address
+        self._call = ArrayCall.of(code, keeps, context, inputs, outputs, self._feed_count, is_held=is_held) or self._call
+
+    def bound_call(self, feeds: Mapping[str, Array], targets: Sequence[Array]) -> Callable[[], list[Any] | None] | None:
+        """A run of these very arrays, whose results are written to these targets, as a single call; None if it cannot be one.
+
+        It gives None if it could not run, as one of them has changed its type, shape or place. Whoever asks for it has made sure
+        that targets share no memory with feeds or other targets.
+        """
+        with importing:
+            from sardonyx.runtime.array_call import ArrayCall, GivenArray  # lazy: not for programs that run a few times
+
+        arrays = [feeds.get(name) for name, _, _ in self._declared]
+        if self.finish is not None or not self.takes_arrays or len(feeds) != self._feed_count:
+            return None
+        for array, (_, dtype, rank) in zip(arrays, self._declared):
+            if type(array) is not np.ndarray or array.dtype != dtype or array.ndim != rank or not array.flags.c_contiguous:
+                return None
+        inputs = [array for array in arrays if array is not None]
+        context = self._short_context(inputs)
+        if context is None:
+            return None
+        if [(target.shape, target.dtype) for target in targets] != context.outputs:
+            self.give(context)
+            return None
+        named = [
+            GivenArray(name, each.dtype, each.shape, ARRAY_READABLE, address_of(each))
+            for (name, _, _), each in zip(self._declared, inputs)
+        ]
+        written = [GivenArray(None, each.dtype, each.shape, ARRAY_WRITABLE, address_of(each)) for each in targets]
+        code, keeps = self.core.pool.call_address, (self.core, self.keeps)
+        call = ArrayCall.of(code, keeps, context, [*named, *written], [], self._feed_count, is_held=False)
+        return None if call is None else partial(call.run, feeds, *targets)
+
+    def _short_context(self, arrays: Sequence[Array]) -> RunContext | None:
+        """A context for arrays like these, for one caller's runs from now on; None if they are not short, or no single call."""
+        if not self.core.pool.call_address or not self.is_one_call or len(self.core.image.state):
+            return None
+        context = self._free.pop() if self._free else self._new_context()
+        shapes = tuple([array.shape for array in arrays])
+        try:
+            if shapes != context.shapes:
+                self._fit(context, shapes)
+        except (SizeConflict, MemoryError, OverflowError):
+            return None
+        if context.alone and self.core.work(context) <= _SHORT:
+            return context
+        self.give(context)
+        return None
+
+    def _run_declared(self, feeds: Mapping[str, Any], made: Sequence[Array]) -> list[Any] | None:
         """The outputs for arrays of the declared types and ranks; None for other feeds, and for sizes that do not fit."""
         if len(feeds) != self._feed_count:
             return None
@@ -190,7 +294,7 @@ class Executable:
             if type(array) is not np.ndarray or array.dtype != dtype or array.ndim != rank:
                 return None
         try:
-            return self.run_checked(feeds)
+            return self._run_first(feeds, made)
         except (SizeConflict, MemoryError, OverflowError):
             return None  # the full path says what is wrong
 
@@ -208,16 +312,18 @@ class Executable:
         if shared:
             refused = [position for position, name in shared.items() if (name, position) not in self._in_place]
             targets = [None if position in refused else target for position, target in enumerate(targets)]
+        made: Sequence[Array] | None = () if self.start is None else self.start(feeds)
+        if made is None:
+            raise SizeConflict("a feed is no array of texts")
+        return self._run_first(feeds, made, targets)
+
+    def _run_first(self, feeds: Mapping[str, Any], made: Sequence[Array], targets: Sequence[Array | None] = ()) -> list[Any]:
+        """The outputs for feeds, and what was made of them, that have not been like these before."""
         arrays = [np.asarray(feeds[name], order="C") for name, _, _ in self._declared]
         shapes = tuple([array.shape for array in arrays])
-        if self.start is not None:
-            made = self.start(feeds)
-            if made is None:
-                raise SizeConflict("a feed is no array of texts")
-            results = self._launch([*arrays, *made], targets)
-        else:
-            results = self._launch(arrays, targets, shapes)
+        results = self._launch([*arrays, *made], targets) if made else self._launch(arrays, targets, shapes)
         self._expected = [(name, array.dtype, array.shape) for (name, _, _), array in zip(self._declared, arrays)], shapes
+        self._repeats = 0
         return results
 
     def run_arrays(self, arrays: Sequence[Array]) -> list[Any]:
@@ -414,6 +520,7 @@ class Executable:
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
         self._free, self._free_by_address = [], []
+        self._call, self._repeats = None, 0
         if self.segments is not None:
             self.segments.shrink()
 

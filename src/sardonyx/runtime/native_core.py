@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
         workers: int
 
+        @property
+        def call_address(self) -> int: ...
+
         def run(self, steps: int, count: int, table: int) -> None: ...
 
         def run_alone(self, steps: int, count: int, table: int) -> None: ...

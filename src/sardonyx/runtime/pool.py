@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from sardonyx import errors
 from sardonyx.codegen.blocks import ASLEEP_AT, IDLE, LINE, NOWHERE, PATIENCE, POOL_BYTES, PRESSURE, SPINS, UNDONE, WAKER, WORKERS
 from sardonyx.codegen.loader import LoadedCode
 from sardonyx.forks import ForkSafeLock, cached_property, held_off, importing
@@ -108,6 +109,14 @@ class Pool:
     def _cores(self) -> int:
         """How many threads may work at a time: one for each core, or as many as were asked for."""
         return max(self.workers, usable_cores())
+
+    @cached_property
+    def call_address(self) -> int:
+        """Where the driver's `call` is (see `codegen.array_call`); 0 if it has none, as drivers in older files."""
+        try:
+            return self._driver.functions["call"]
+        except (KeyError, errors.EngineError):
+            return 0
 
     def _function(self, name: str) -> Callable[..., None]:
         """A function of the driver. Making one takes longer than calling it: most are made when they are first called."""

@@ -36,6 +36,7 @@ class _NoWorkers:
     """The pool of programs that have nothing for it to do."""
 
     workers = 1
+    call_address = 0
 
     def run(self, steps: int, count: int, table: int) -> NoReturn:
         raise errors.EngineError("a program without native steps was asked to run some")
@@ -111,6 +112,10 @@ class ReferenceModel:
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """There is no shorter way than `run`."""
+        return None
+
+    def short_program(self, names: Sequence[str]) -> Executable | None:
+        """There is none with a shorter way than `run`."""
         return None
 
     def shrink(self) -> None:

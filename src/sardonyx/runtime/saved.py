@@ -344,6 +344,11 @@ class SavedProgram:
         nodes: Sequence[HostNode] = self.full.assigned_nodes
         return nodes
 
+    def short_program(self, names: Sequence[str]) -> Executable | None:
+        """The program that has computed these values before, if it has a short way to run."""
+        found: Executable | None = None if self._full is None else self._full.short_program(names)
+        return found
+
     def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
         """The program for these feeds, if it was saved."""
         raise NotImplementedError
@@ -399,6 +404,13 @@ class SavedModel(SavedProgram):
         super().__init__(file, open_full)
         self._program: Executable | None = program
         self.run_fast = program.run if program.has_fast_path else _never_fast
+
+    def short_program(self, names: Sequence[str]) -> Executable | None:
+        """The program that has computed these values before, if it has a short way to run."""
+        program = self._program
+        if program is not None and program.has_fast_path and list(names) == [port.name for port in self.outputs]:
+            return program
+        return super().short_program(names)
 
     def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
         return self._program

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sardonyx.codegen.library import OnProgress
     from sardonyx.plan.ports import Port
     from sardonyx.program.calls import HostNode
+    from sardonyx.runtime.executable import Executable
     from sardonyx.session.opening import CompiledModel
 
 
@@ -152,6 +153,11 @@ class BackgroundModel:
         """All outputs, if the program is there and has a shorter way than `run`."""
         program = self._compilation.program
         return None if program is None else program.run_fast(feeds)
+
+    def short_program(self, names: Sequence[str]) -> Executable | None:
+        """The program that has computed these values before, if it has a short way to run."""
+        program = self._compilation.program
+        return None if program is None else program.short_program(names)
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds."""

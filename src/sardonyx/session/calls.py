@@ -86,6 +86,8 @@ class Caller:
                 raise errors.InvalidArgument("At least one output should be requested.")
             targets, shared = ((), NOTHING_SHARED) if self._shares_weights else binding.direct_targets()
             binding.accept(self.run_ort_values(binding.fetches, binding.feeds, run_options, targets, shared))
+            if run_options is None and self._keeps_memory and self._profiler is None and not shared and not self._shares_weights:
+                binding.repeat(self._program, targets)
         except errors.InvalidArgument as error:
             raise errors.Fail(f"Error in execution: {error.message}", hint=error.hint) from error
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sardonyx import errors
@@ -73,6 +74,13 @@ def check_and_normalize_provider_args(
             continue
         chosen[name] = {str(key): str(value) for key, value in options.items()}
     return list(chosen), list(chosen.values())
+
+
+@cache
+def _ort_value() -> type[OrtValue]:
+    from sardonyx.runtime.values import OrtValue  # lazy: who has values has imported it
+
+    return OrtValue
 
 
 class InferenceSession:
@@ -151,11 +159,15 @@ class InferenceSession:
 
         `output_names` may name any value of the graph, not only outputs; None or an empty list stands for all outputs.
         """
-        if run_options is None and not output_names and type(input_feed) is dict:
-            quick = self._opened.run_fast(input_feed)
+        opened = self._opened
+        if run_options is None and type(input_feed) is dict:
+            if not output_names or output_names == opened.output_names:
+                quick = opened.run_fast(input_feed)
+            else:
+                quick = opened.run_part(output_names, input_feed) if type(output_names) is list else None
             if quick is not None:
                 return quick
-        return self._opened.caller.run(output_names, input_feed, run_options)
+        return opened.caller.run(output_names, input_feed, run_options)
 
     async def arun(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
@@ -192,12 +204,17 @@ class InferenceSession:
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """`run` with OrtValues in and out."""
-        from sardonyx.runtime.values import OrtValue  # lazy: who has values has imported it
-
+        opened, ort_value = self._opened, _ort_value()
+        feeds = {}
         for name, value in input_dict_ort_values.items():
-            if not isinstance(value, OrtValue):
+            if not isinstance(value, ort_value):
                 raise TypeError(f"input {name!r}: expected an OrtValue, got {type(value).__name__}")
-        return self._opened.caller.run_ort_values(output_names, input_dict_ort_values, run_options)
+            feeds[name] = value.value
+        if run_options is None and (not output_names or output_names == opened.output_names):
+            quick = opened.run_fast(feeds)
+            if quick is not None:
+                return [*map(ort_value.of, quick, opened.output_types)]
+        return opened.caller.run_ort_values(output_names, input_dict_ort_values, run_options)
 
     def run_with_ortvaluevector(
         self,
@@ -213,11 +230,14 @@ class InferenceSession:
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """`run` with inputs and outputs as they were bound; results are read from the binding."""
+        opened = self._opened
+        if run_options is None and getattr(iobinding, "_session", None) is self and iobinding.run_again(opened.program):
+            return
         from sardonyx.runtime.binding import IOBinding  # lazy: who has a binding has imported it
 
         if not isinstance(iobinding, IOBinding) or iobinding._session is not self:
             raise ValueError("IOBinding must be used with the session that created it.")
-        self._opened.caller.run_bound(iobinding, run_options)
+        opened.caller.run_bound(iobinding, run_options)
 
     def io_binding(self) -> IOBinding:
         """A new binding of inputs and outputs."""

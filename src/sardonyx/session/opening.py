@@ -19,8 +19,10 @@ from sardonyx.runtime import saved
 from sardonyx.runtime.pool import usable_cores
 
 if TYPE_CHECKING:
+    from sardonyx.ir.types import Type
     from sardonyx.plan.ports import Port
     from sardonyx.program.calls import HostNode
+    from sardonyx.runtime.executable import Executable
     from sardonyx.runtime.ports import ModelDescription, OrtEpAssignedSubgraph
     from sardonyx.runtime.profile import Profiler
     from sardonyx.runtime.runs import RunControl
@@ -49,9 +51,12 @@ if TYPE_CHECKING:
 
         def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None: ...
 
+        def short_program(self, names: Sequence[str]) -> Executable | None: ...
+
         def shrink(self) -> None: ...
 
 
+_MOST_PARTS: Final = 16  # sets of fetched values whose programs are remembered
 _INFO: Final = 1  # the severity of what is logged here
 _BUNDLE: Final = ".sdx"  # compiled models hold machine code: whoever opens one must have named it so
 # What a compiled model has settled, or has no place for
@@ -278,6 +283,30 @@ class Opened:
         """Run this program from now on; runs under way end as they began."""
         self.program = program
         self.run_fast: Callable[[Mapping[str, Any]], list[Any] | None] = program.run_fast if self._is_plain else never_fast
+        self._parts: dict[tuple[str, ...], Executable] = {}  # what computes other values than all outputs
+
+    @cached_property
+    def output_names(self) -> list[str]:
+        """The outputs of the model."""
+        return [port.name for port in self.program.outputs]
+
+    @cached_property
+    def output_types(self) -> list[Type | None]:
+        """Their types, as far as the model declares them."""
+        return [port.type for port in self.program.outputs]
+
+    def run_part(self, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any] | None:
+        """These values, if they were computed before and there is a short way to do it; None if there is none."""
+        key = tuple(names)
+        program = self._parts.get(key)
+        if program is None:
+            program = self.program.short_program(key) if self._is_plain else None
+            if program is None:
+                return None
+            if len(self._parts) >= _MOST_PARTS:
+                self._parts.clear()
+            self._parts[key] = program
+        return program.run(feeds)
 
     @cached_property
     def description(self) -> ModelDescription:

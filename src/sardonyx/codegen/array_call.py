@@ -56,20 +56,22 @@ from sardonyx.codegen.blocks import (
     CALL_TYPE,
 )
 
-_HEADER = object.__basicsize__
-_KIND = _HEADER - 8  # where every object has its type
+HEADER = object.__basicsize__
+KIND = HEADER - 8  # where every object has its type
 # Of NumPy's function: class, type of elements, rank, sizes; no strides, memory, flags or source
 _NEW = (
     "ptr %result_kind", "ptr %result_type", "i32 %narrow_rank", "ptr %result_sizes", "ptr null", "ptr null", "i32 0", "ptr null",
 )  # fmt: skip
 
 
-def _load(name: str, entry: int, kind: str = "i64", block: str = "block") -> str:
+def load_entry(name: str, entry: int, kind: str = "i64", block: str = "block") -> str:
+    """An entry of a block."""
     return f"""  %{name}_p = getelementptr i64, ptr %{block}, i64 {entry}
   %{name} = load {kind}, ptr %{name}_p, align 8"""
 
 
-def _field(name: str, source: str, offset: int, kind: str) -> str:
+def load_field(name: str, source: str, offset: int, kind: str) -> str:
+    """What an object has so many bytes behind its beginning."""
     return f"""  %{name}_p = getelementptr i8, ptr %{source}, i64 {offset}
   %{name} = load {kind}, ptr %{name}_p, align {4 if kind == "i32" else 8}"""
 
@@ -86,16 +88,16 @@ define ptr @call(ptr %self, ptr %args, i64 %given) nounwind {{
 entry:
   %held = alloca [{CALL_MOST} x ptr], align 8
   %made = alloca [{CALL_MOST} x ptr], align 8
-{_field("block", "self", _HEADER, "ptr")}
-{_load("none", CALL_NONE, "ptr")}
-{_load("hold", CALL_HOLD, "ptr")}
-{_load("drop", CALL_DROP, "ptr")}
-{_load("named", CALL_NAMED)}
-{_load("inputs", CALL_INPUTS)}
-{_load("input_rows", CALL_INPUT_ROWS, "ptr")}
-{_load("outputs", CALL_OUTPUTS)}
-{_load("output_rows", CALL_OUTPUT_ROWS, "ptr")}
-{_load("busy", CALL_BUSY)}
+{load_field("block", "self", HEADER, "ptr")}
+{load_entry("none", CALL_NONE, "ptr")}
+{load_entry("hold", CALL_HOLD, "ptr")}
+{load_entry("drop", CALL_DROP, "ptr")}
+{load_entry("named", CALL_NAMED)}
+{load_entry("inputs", CALL_INPUTS)}
+{load_entry("input_rows", CALL_INPUT_ROWS, "ptr")}
+{load_entry("outputs", CALL_OUTPUTS)}
+{load_entry("output_rows", CALL_OUTPUT_ROWS, "ptr")}
+{load_entry("busy", CALL_BUSY)}
   %others = sub i64 %inputs, %named
   %wanted = add i64 %others, 1
   %complete = icmp eq i64 %given, %wanted
@@ -104,13 +106,13 @@ entry:
   br i1 %ready, label %look, label %refuse
 look:
   %feeds = load ptr, ptr %args, align 8
-{_field("feeds_kind", "feeds", _KIND, "ptr")}
-{_load("dict", CALL_DICT, "ptr")}
+{load_field("feeds_kind", "feeds", KIND, "ptr")}
+{load_entry("dict", CALL_DICT, "ptr")}
   %is_dict = icmp eq ptr %feeds_kind, %dict
   br i1 %is_dict, label %measure, label %refuse
 measure:
-{_load("dict_size", CALL_DICT_SIZE, "ptr")}
-{_load("expected", CALL_FEEDS)}
+{load_entry("dict_size", CALL_DICT_SIZE, "ptr")}
+{load_entry("expected", CALL_FEEDS)}
   %size = call i64 %dict_size(ptr %feeds)
   %fits = icmp eq i64 %size, %expected
   br i1 %fits, label %input, label %refuse
@@ -124,8 +126,8 @@ find:
   %is_named = icmp slt i64 %i, %named
   br i1 %is_named, label %by_name, label %by_position
 by_name:
-{_load("dict_get", CALL_DICT_GET, "ptr")}
-{_load("name", CALL_NAME, "ptr", "row")}
+{load_entry("dict_get", CALL_DICT_GET, "ptr")}
+{load_entry("name", CALL_NAME, "ptr", "row")}
   %found = call ptr %dict_get(ptr %feeds, ptr %name)
   %missing = icmp eq ptr %found, null
   br i1 %missing, label %absent, label %check
@@ -137,20 +139,20 @@ by_position:
   br label %check
 check:
   %array = phi ptr [ %found, %by_name ], [ %argument, %by_position ]
-{_field("kind", "array", _KIND, "ptr")}
-{_load("array_kind", CALL_ARRAY, "ptr")}
+{load_field("kind", "array", KIND, "ptr")}
+{load_entry("array_kind", CALL_ARRAY, "ptr")}
   %is_array = icmp eq ptr %kind, %array_kind
   br i1 %is_array, label %compare, label %unfit
 compare:
-{_field("rank", "array", _HEADER + ARRAY_RANK, "i32")}
-{_field("type", "array", _HEADER + ARRAY_TYPE, "ptr")}
-{_field("flags", "array", _HEADER + ARRAY_FLAGS, "i32")}
-{_field("data", "array", _HEADER, "i64")}
-{_load("row_type", CALL_TYPE, "ptr", "row")}
-{_load("row_rank", CALL_RANK, "i64", "row")}
-{_load("row_sizes", CALL_SIZES, "ptr", "row")}
-{_load("row_flags", CALL_FLAGS, "i64", "row")}
-{_load("row_data", CALL_ADDRESS, "i64", "row")}
+{load_field("rank", "array", HEADER + ARRAY_RANK, "i32")}
+{load_field("type", "array", HEADER + ARRAY_TYPE, "ptr")}
+{load_field("flags", "array", HEADER + ARRAY_FLAGS, "i32")}
+{load_field("data", "array", HEADER, "i64")}
+{load_entry("row_type", CALL_TYPE, "ptr", "row")}
+{load_entry("row_rank", CALL_RANK, "i64", "row")}
+{load_entry("row_sizes", CALL_SIZES, "ptr", "row")}
+{load_entry("row_flags", CALL_FLAGS, "i64", "row")}
+{load_entry("row_data", CALL_ADDRESS, "i64", "row")}
   %same_type = icmp eq ptr %type, %row_type
   %wide_rank = sext i32 %rank to i64
   %same_rank = icmp eq i64 %wide_rank, %row_rank
@@ -165,7 +167,7 @@ compare:
   %plain = and i1 %alike, %usable
   br i1 %plain, label %measured, label %unfit
 measured:
-{_field("sizes", "array", _HEADER + ARRAY_SIZES, "ptr")}
+{load_field("sizes", "array", HEADER + ARRAY_SIZES, "ptr")}
   br label %axis
 axis:
   %a = phi i64 [ 0, %measured ], [ %a_next, %same_axis ]
@@ -189,7 +191,7 @@ keep:
   br label %input
 
 absent:
-{_load("error", CALL_ERROR, "ptr")}
+{load_entry("error", CALL_ERROR, "ptr")}
   %raised = call ptr %error()
   %is_raised = icmp ne ptr %raised, null
   %instead = select i1 %is_raised, ptr null, ptr %none
@@ -198,10 +200,10 @@ unfit:
   br label %release
 
 results:
-{_load("new_list", CALL_NEW_LIST, "ptr")}
-{_load("set_item", CALL_SET_ITEM, "ptr")}
-{_load("new_array", CALL_NEW_ARRAY, "ptr")}
-{_load("result_kind", CALL_ARRAY, "ptr")}
+{load_entry("new_list", CALL_NEW_LIST, "ptr")}
+{load_entry("set_item", CALL_SET_ITEM, "ptr")}
+{load_entry("new_array", CALL_NEW_ARRAY, "ptr")}
+{load_entry("result_kind", CALL_ARRAY, "ptr")}
   %list = call ptr %new_list(i64 %outputs)
   %no_list = icmp eq ptr %list, null
   br i1 %no_list, label %failed, label %output
@@ -211,9 +213,9 @@ output:
   br i1 %has_output, label %make, label %take
 make:
 {_row("output_row", "output_rows", "o")}
-{_load("result_type", CALL_TYPE, "ptr", "output_row")}
-{_load("result_rank", CALL_RANK, "i64", "output_row")}
-{_load("result_sizes", CALL_SIZES, "ptr", "output_row")}
+{load_entry("result_type", CALL_TYPE, "ptr", "output_row")}
+{load_entry("result_rank", CALL_RANK, "i64", "output_row")}
+{load_entry("result_sizes", CALL_SIZES, "ptr", "output_row")}
   %narrow_rank = trunc i64 %result_rank to i32
   call void %hold(ptr %result_type)
   %result = call ptr %new_array({", ".join(_NEW)})
@@ -229,7 +231,7 @@ unmade:
   call void %drop(ptr %list)
   br label %failed
 failed:
-{_load("clear", CALL_CLEAR, "ptr")}
+{load_entry("clear", CALL_CLEAR, "ptr")}
   call void %clear()
   br label %release
 
@@ -239,13 +241,13 @@ take:
   br i1 %taken, label %give_up, label %fill
 fill:
   store i64 1, ptr %busy_p, align 8
-{_load("launched", CALL_LAUNCH, "ptr")}
-{_load("objects", BLOCK_OBJECTS, "ptr", "launched")}
-{_load("let_go", CALL_LET_GO, "ptr")}
-{_load("take_up", CALL_TAKE_UP, "ptr")}
-{_load("faults", CALL_FAULTS, "ptr")}
-{_load("fault_entries", CALL_FAULT_ENTRIES)}
-{_load("keeps", CALL_KEEPS)}
+{load_entry("launched", CALL_LAUNCH, "ptr")}
+{load_entry("objects", BLOCK_OBJECTS, "ptr", "launched")}
+{load_entry("let_go", CALL_LET_GO, "ptr")}
+{load_entry("take_up", CALL_TAKE_UP, "ptr")}
+{load_entry("faults", CALL_FAULTS, "ptr")}
+{load_entry("fault_entries", CALL_FAULT_ENTRIES)}
+{load_entry("keeps", CALL_KEEPS)}
   %held_bytes = mul i64 %inputs, 8
   call void @llvm.memcpy.p0.p0.i64(ptr align 8 %objects, ptr align 8 %held, i64 %held_bytes, i1 false)
   %made_objects = getelementptr ptr, ptr %objects, i64 %inputs

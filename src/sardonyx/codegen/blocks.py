@@ -74,3 +74,11 @@ CALL_MOST: Final = 32  # arrays that are given, and that are made
 # Where an array object has its fields: distances in bytes from the first behind its header, which is the address of its data
 ARRAY_RANK, ARRAY_SIZES, ARRAY_TYPE, ARRAY_FLAGS = 8, 16, 40, 48
 ARRAY_READABLE, ARRAY_WRITABLE = 0x1, 0x501  # flags: in C order; also aligned and not read-only
+
+# Entries of a text block (see `text_calls`): types and functions of Python and NumPy, then what the function at hand needs
+(
+    TEXT_ARRAY, TEXT_OBJECTS, TEXT_STR, TEXT_NONE, TEXT_HOLD, TEXT_DROP, TEXT_CLEAR, TEXT_NEW_ARRAY, TEXT_DICT_GET, TEXT_NUMBER,
+    TEXT_UTF8, TEXT_RESULT, TEXT_DICT, TEXT_SEED, TEXT_SLOTS, TEXT_MASK, TEXT_KEYS, TEXT_KEY_WIDTH, TEXT_LENGTHS, TEXT_POSITIONS,
+) = range(20)  # fmt: skip
+TEXT_ENTRIES: Final = 20
+TEXT_FACTOR: Final = 0x9E3779B97F4A7C15  # of the hash of characters

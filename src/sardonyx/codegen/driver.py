@@ -10,7 +10,7 @@ count the table holds how many workers the step is worth.
 
 `launch` takes all it needs in one block, because every argument costs time on the Python side. It is given arrays as objects:
 it reads the address of their data itself, at the place where a NumPy array keeps it, and fills it into the table. `call` is
-`launch` with all that Python does around it (`array_call`).
+`launch` with all that Python does around it (`array_call`); `text_calls` has functions that make numbers of texts for it.
 
 `loop` runs the same steps again and again, as the body of a Loop or Scan. Between two iterations one worker moves the addresses
 that change (a carried value is read where the iteration before wrote it, slices and stacked results go on by one), counts, and
@@ -54,6 +54,7 @@ from sardonyx.codegen.blocks import (
     NO_CONDITION,
 )
 from sardonyx.codegen.claims import claims_ir, step_fields
+from sardonyx.codegen.text_calls import text_calls_ir
 
 
 class System(NamedTuple):
@@ -103,6 +104,7 @@ here:
 {system.launched}}}
 
 {array_call_ir()}
+{text_calls_ir()}
 {_loop_ir()}
 {claims_ir(system.pause)}
 {system.functions}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -79,8 +79,8 @@ _ARRAY_CLASS, _NEW_ARRAY = 2, 94
 _ARGUMENTS_IN_A_ROW: Final = 0x80  # how Python calls: METH_FASTCALL
 
 
-class _Block(np.ndarray[Any, Any]):
-    """The call block: native code reads it at the place where an array has its data. It lives as long as the function does."""
+class CallBlock(np.ndarray[Any, Any]):
+    """What native code is given with each call: it reads it where an array has its data. It lives as long as its function."""
 
     keeps: Any
 
@@ -120,12 +120,14 @@ class ArrayCall:
         dictionary of so many feeds; those behind them, and arrays that results are written to, are given one by one. `outputs`
         are made. A call that `is_held` keeps its context until it is told to free it.
         """
-        shared = _entries()
-        if shared is None or max(len(inputs), len(outputs)) > CALL_MOST:
+        found = interpreter_addresses()
+        if found is None or max(len(inputs), len(outputs)) > CALL_MOST:
             return None
-        block = np.zeros(CALL_ENTRIES, np.int64).view(_Block)
-        for entry, value in shared.items():
-            block[entry] = value
+        block = np.zeros(CALL_ENTRIES, np.int64).view(CallBlock)
+        for entry, name in _PYTHON.items():
+            block[entry] = found.of(name)
+        block[CALL_DICT], block[CALL_ARRAY], block[CALL_NONE] = id(dict), id(np.ndarray), id(None)
+        block[CALL_NEW_ARRAY] = found.new_array
         input_rows, input_parts = _rows(inputs)
         output_rows, output_parts = _rows([GivenArray(None, *each) for each in outputs])
         block[CALL_FEEDS], block[CALL_NAMED] = feeds, sum(each.name is not None for each in inputs)
@@ -134,7 +136,7 @@ class ArrayCall:
         block[CALL_LAUNCH], block[CALL_KEEPS] = context.block_address, is_held
         block[CALL_FAULTS], block[CALL_FAULT_ENTRIES] = address_of(context.faults), len(context.faults)
         block.keeps = keeps, context, input_rows, input_parts, output_rows, output_parts
-        return cls(_function(code, block), block.data, context)
+        return cls(direct_function(code, block), block.data, context)
 
     def free(self) -> None:
         """The next run may use the context."""
@@ -152,7 +154,7 @@ def _rows(values: Sequence[GivenArray]) -> tuple[Array, list[Any]]:
     return rows, parts
 
 
-def _function(code: int, block: _Block) -> Callable[..., Any]:
+def direct_function(code: int, block: CallBlock) -> Callable[..., Any]:
     """A function of Python that is native code; it is given the block with each call."""
     method = _methods.get(code)
     if method is None:
@@ -163,24 +165,25 @@ def _function(code: int, block: _Block) -> Callable[..., Any]:
     return made
 
 
+class InterpreterAddresses(NamedTuple):
+    """Where native code finds what it calls of Python and NumPy."""
+
+    new_array: int
+
+    @staticmethod
+    def of(name: str) -> int:
+        """A function of Python's own."""
+        return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+
+
 @cache
-def _entries() -> Mapping[int, int] | None:
-    """What every call block has: addresses of Python's and NumPy's functions and types; None if calls cannot be made."""
+def interpreter_addresses() -> InterpreterAddresses | None:
+    """Where functions are; None if native code cannot be called directly, or does not know how objects look."""
     one_at_a_time = getattr(sys, "_is_gil_enabled", lambda: True)()
     if sys.implementation.name != "cpython" or not one_at_a_time or not ADDRESS_FIRST or not _arrays_look_as_expected():
         return None
     table = _numpy_functions()
-    if table is None:
-        return None
-    try:
-        found = {entry: _address(getattr(ctypes.pythonapi, name)) for entry, name in _PYTHON.items()}
-    except AttributeError:
-        return None
-    return {**found, CALL_NEW_ARRAY: table[_NEW_ARRAY], CALL_DICT: id(dict), CALL_ARRAY: id(np.ndarray), CALL_NONE: id(None)}
-
-
-def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
+    return None if table is None else InterpreterAddresses(table[_NEW_ARRAY])
 
 
 def _numpy_functions() -> Any:

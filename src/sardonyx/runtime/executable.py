@@ -235,7 +235,7 @@ class Executable:
         inputs = [GivenArray(name, array.dtype, array.shape) for name, array in zip(names, arrays)]
         outputs = [(dtype, shape) for shape, dtype in context.outputs]
         keeps, is_held = (self.core, self.keeps), self.finish is not None
-        code = self.core.pool.call_address
+        code = self.core.pool.native_function("call")
         self._call = ArrayCall.of(code, keeps, context, inputs, outputs, self._feed_count, is_held=is_held) or self._call
 
     def bound_call(self, feeds: Mapping[str, Array], targets: Sequence[Array]) -> Callable[[], list[Any] | None] | None:
@@ -265,13 +265,13 @@ class Executable:
             for (name, _, _), each in zip(self._declared, inputs)
         ]
         written = [GivenArray(None, each.dtype, each.shape, ARRAY_WRITABLE, address_of(each)) for each in targets]
-        code, keeps = self.core.pool.call_address, (self.core, self.keeps)
+        code, keeps = self.core.pool.native_function("call"), (self.core, self.keeps)
         call = ArrayCall.of(code, keeps, context, [*named, *written], [], self._feed_count, is_held=False)
         return None if call is None else partial(call.run, feeds, *targets)
 
     def _short_context(self, arrays: Sequence[Array]) -> RunContext | None:
         """A context for arrays like these, for one caller's runs from now on; None if they are not short, or no single call."""
-        if not self.core.pool.call_address or not self.is_one_call or len(self.core.image.state):
+        if not self.core.pool.native_function("call") or not self.is_one_call or len(self.core.image.state):
             return None
         context = self._free.pop() if self._free else self._new_context()
         shapes = tuple([array.shape for array in arrays])

@@ -19,29 +19,38 @@ from sardonyx.runtime.native_core import Array
 
 if TYPE_CHECKING:
     from sardonyx.runtime.segment_runner import SegmentRunner
+    from sardonyx.runtime.text_calls import NativeFunction, TextCall
 
 
-def _lookup(attrs: Mapping[str, Any]) -> Callable[[Array], Array]:
+Maker = Callable[[Mapping[str, Any], "NativeFunction"], "tuple[Callable[[Array], Array], TextCall | None]"]
+
+
+def _lookup(attrs: Mapping[str, Any], native_function: NativeFunction) -> tuple[Callable[[Array], Array], TextCall | None]:
     from sardonyx.ops.ml.text_lookup import TextLookup  # lazy: few programs come here
+    from sardonyx.runtime.text_calls import positions_call  # lazy: the same
 
-    return TextLookup(attrs["keys"])
+    lookup = TextLookup(attrs["keys"])
+    return lookup, positions_call(native_function, lookup.numbers)
 
 
-def _counter(attrs: Mapping[str, Any]) -> Callable[[Array], Array]:
+def _counter(attrs: Mapping[str, Any], native_function: NativeFunction) -> tuple[Callable[[Array], Array], TextCall | None]:
     from sardonyx.ops.ml.token_counts import TokenCounter  # lazy: few programs come here
 
     given = attrs["characters"], attrs["least"], attrs["words"], attrs["columns"]
-    return TokenCounter(*given, attrs.get("lengths") or (), attrs.get("case") or "")
+    return TokenCounter(*given, attrs.get("lengths") or (), attrs.get("case") or ""), None
 
 
-def _hasher(attrs: Mapping[str, Any]) -> Callable[[Array], Array]:
+def _hasher(attrs: Mapping[str, Any], native_function: NativeFunction) -> tuple[Callable[[Array], Array], TextCall | None]:
     from sardonyx.ops.text.contrib_text import hashed_texts  # lazy: few programs come here
+    from sardonyx.runtime.text_calls import hashes_call  # lazy: the same
 
     seed, kind = attrs["seed"], np.uint32 if attrs["positive"] else np.int32
-    return lambda texts: hashed_texts(texts.reshape(-1), seed).view(kind).reshape(texts.shape)
+    native = hashes_call(native_function, seed, is_positive=bool(attrs["positive"]))
+    return lambda texts: hashed_texts(texts.reshape(-1), seed).view(kind).reshape(texts.shape), native
 
 
-_MAKERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Callable[[Array], Array]]]] = {
+# What makes numbers of the texts of a node: by Python, which is right for all that it is given, and natively, if that can be.
+_MAKERS: Final[Mapping[tuple[str, str], Maker]] = {
     ("sardonyx", "TextPositions"): _lookup,
     ("sardonyx", "TokenCounts"): _counter,
     ("com.microsoft", "MurmurHash3"): _hasher,
@@ -52,12 +61,15 @@ class FeedStart:
     """Makes numbers of texts, which native code reads like inputs."""
 
     def __init__(
-        self, rows: Sequence[tuple[str, Callable[[Array], Array]]], buffers: Sequence[int], axes: Sequence[Axes]
+        self,
+        rows: Sequence[tuple[str, Callable[[Array], Array], TextCall | None]],
+        buffers: Sequence[int],
+        axes: Sequence[Axes],
     ) -> None:
         self._rows = rows  # the input's name, and what makes numbers of its texts
         self.buffers = buffers  # where native code reads them
         self.axes = axes
-        self.names = frozenset(name for name, _ in rows)
+        self.names = frozenset(name for name, _, _ in rows)
 
     @classmethod
     def of(cls, runner: SegmentRunner) -> FeedStart | None:
@@ -77,7 +89,7 @@ class FeedStart:
             (read,), ((_, buffer, shape),) = segment.inputs, segment.outputs
             if read.kind != VALUE or read.number >= len(plan.inputs) or plan.inputs[read.number].default >= 0 or shape is None:
                 return None
-            rows.append((plan.inputs[read.number].name, make(node.attrs)))
+            rows.append((plan.inputs[read.number].name, *make(node.attrs, runner.core.pool.native_function)))
             buffers.append(buffer)
             axes.append(shape)
         start = cls(rows, buffers, axes)
@@ -87,10 +99,14 @@ class FeedStart:
     def __call__(self, feeds: Mapping[str, Any]) -> list[Array] | None:
         """The numbers; None if a feed is no array of texts."""
         made = []
-        for name, find in self._rows:
+        for name, find, native in self._rows:
             texts = feeds.get(name)
             if type(texts) is not np.ndarray:
                 return None
+            found = None if native is None else native(texts)
+            if found is not None:
+                made.append(found)
+                continue
             kind = texts.dtype.kind
             if kind == "O":
                 try:

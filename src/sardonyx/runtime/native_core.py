@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
         workers: int
 
-        @property
-        def call_address(self) -> int: ...
+        def native_function(self, name: str) -> int: ...
 
         def run(self, steps: int, count: int, table: int) -> None: ...
 

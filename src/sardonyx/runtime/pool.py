@@ -110,11 +110,10 @@ class Pool:
         """How many threads may work at a time: one for each core, or as many as were asked for."""
         return max(self.workers, usable_cores())
 
-    @cached_property
-    def call_address(self) -> int:
-        """Where the driver's `call` is (see `codegen.array_call`); 0 if it has none, as drivers in older files."""
+    def native_function(self, name: str) -> int:
+        """Where a function of the driver is that Python calls directly; 0 if it has none, as drivers in older files."""
         try:
-            return self._driver.functions["call"]
+            return self._driver.functions[name]
         except (KeyError, errors.EngineError):
             return 0
 

@@ -29,9 +29,9 @@ class TextLookup:
     """Finds the position of each text of an array in a list of keys, -1 where it is none. The first of equal keys counts."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._numbers: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}  # the position of each key
         for number, key in enumerate(keys):
-            self._numbers.setdefault(key, number)
+            self.numbers.setdefault(key, number)
         self._tables: dict[int, _Table | None] = {}  # by the width of texts
 
     def __call__(self, texts: Array) -> Array:
@@ -42,12 +42,12 @@ class TextLookup:
                 table = self._tables[width] if width in self._tables else self._table(width)
                 if table is not None:
                     return table.find(np.ascontiguousarray(texts).reshape(-1)).reshape(texts.shape)
-        found = map(self._numbers.get, texts.reshape(-1).tolist(), repeat(-1))
+        found = map(self.numbers.get, texts.reshape(-1).tolist(), repeat(-1))
         return np.fromiter(found, np.int64, texts.size).reshape(texts.shape)
 
     def _table(self, width: int) -> _Table | None:
         """A table of the keys that texts of a width can be; None if it is of no use."""
-        fitting = {key: number for key, number in self._numbers.items() if len(key) <= width and not key.endswith("\0")}
+        fitting = {key: number for key, number in self.numbers.items() if len(key) <= width and not key.endswith("\0")}
         made = _Table(fitting, width) if fitting else None
         self._tables[width] = made if made is not None and made.is_unique else None
         return self._tables[width]

@@ -1,0 +1,343 @@
+"""Numbers of texts, by functions that Python calls like any others of its own: positions among keys, hashes.
+
+    look_up(texts)                      positions of Python's texts in a dictionary, -1 where they are no keys
+    look_up_wide(texts, type, width)    the same of NumPy's texts of a fixed width, in a table of keys
+    hash_texts(texts)                   MurmurHash3 of Python's texts, as UTF-8
+
+Each is given an array in C order and gives one of the same shape, or None for anything else: an array of another type, an element
+that is no text, or one that UTF-8 cannot express. Then Python does it, and says what is wrong. The result is made first, because
+making an object may run any code; the array is looked at afterwards, when nothing of that kind is called any more: texts that are
+exactly of Python's own type are hashed and compared without it. `runtime.text_calls` fills in the blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sardonyx.codegen.array_call import HEADER, KIND, load_entry, load_field
+from sardonyx.codegen.blocks import (
+    ARRAY_FLAGS,
+    ARRAY_RANK,
+    ARRAY_READABLE,
+    ARRAY_SIZES,
+    ARRAY_TYPE,
+    TEXT_ARRAY,
+    TEXT_CLEAR,
+    TEXT_DICT,
+    TEXT_DICT_GET,
+    TEXT_DROP,
+    TEXT_FACTOR,
+    TEXT_HOLD,
+    TEXT_KEY_WIDTH,
+    TEXT_KEYS,
+    TEXT_LENGTHS,
+    TEXT_MASK,
+    TEXT_NEW_ARRAY,
+    TEXT_NONE,
+    TEXT_NUMBER,
+    TEXT_OBJECTS,
+    TEXT_POSITIONS,
+    TEXT_RESULT,
+    TEXT_SEED,
+    TEXT_SLOTS,
+    TEXT_STR,
+    TEXT_UTF8,
+)
+
+# What the type of the array's elements must be; of texts of a fixed width it is given, with the width
+_OBJECTS: Final = load_entry("wanted_type", TEXT_OBJECTS, "ptr")
+_WIDE: Final = f"""  %wanted_type_p = getelementptr ptr, ptr %args, i64 1
+  %wanted_type = load ptr, ptr %wanted_type_p, align 8
+{load_entry("number", TEXT_NUMBER, "ptr")}
+  %width_p = getelementptr ptr, ptr %args, i64 2
+  %width_object = load ptr, ptr %width_p, align 8
+  %width = call i64 %number(ptr %width_object)"""
+
+# The element %i as %text, which is exactly a text of Python; else everything is undone
+_TEXT: Final = f"""  %text_p = getelementptr ptr, ptr %data, i64 %i
+  %text = load ptr, ptr %text_p, align 8
+  %is_nothing = icmp eq ptr %text, null
+  br i1 %is_nothing, label %undo, label %some
+some:
+{load_field("text_kind", "text", KIND, "ptr")}
+  %is_text = icmp eq ptr %text_kind, %str
+  br i1 %is_text, label %read, label %undo
+read:"""
+
+
+def text_calls_ir() -> str:
+    """The functions, with the signature of those that Python calls with an array of arguments."""
+    made = (_look_up(), _look_up_wide(), _hash_texts(), "declare i32 @llvm.fshl.i32(i32, i32, i32)")
+    return "\n".join(made)
+
+
+def _function(name: str, arguments: int, wanted: str, before: str, body: str) -> str:
+    """A function of an array. `before` stands in front of the loop, `body` computes one element and goes to `next`.
+
+    They have the array's %data, the result's memory %out, and %i, the number of the element.
+    """
+    return f"""
+define ptr @{name}(ptr %self, ptr %args, i64 %given) nounwind {{
+entry:
+{load_field("block", "self", HEADER, "ptr")}
+{load_entry("none", TEXT_NONE, "ptr")}
+{load_entry("hold", TEXT_HOLD, "ptr")}
+{load_entry("drop", TEXT_DROP, "ptr")}
+{load_entry("clear", TEXT_CLEAR, "ptr")}
+  %complete = icmp eq i64 %given, {arguments}
+  br i1 %complete, label %look, label %refuse
+look:
+  %array = load ptr, ptr %args, align 8
+{load_field("kind", "array", KIND, "ptr")}
+{load_entry("array_kind", TEXT_ARRAY, "ptr")}
+  %is_array = icmp eq ptr %kind, %array_kind
+  br i1 %is_array, label %make, label %refuse
+make:
+{wanted}
+{load_field("rank", "array", HEADER + ARRAY_RANK, "i32")}
+{load_field("sizes", "array", HEADER + ARRAY_SIZES, "ptr")}
+{load_entry("new_array", TEXT_NEW_ARRAY, "ptr")}
+{load_entry("result_type", TEXT_RESULT, "ptr")}
+  call void %hold(ptr %result_type)
+  %result = call ptr %new_array(ptr %array_kind, ptr %result_type, i32 %rank, ptr %sizes, ptr null, ptr null, i32 0, ptr null)
+  %no_result = icmp eq ptr %result, null
+  br i1 %no_result, label %unmade, label %compare
+compare:
+{load_field("type", "array", HEADER + ARRAY_TYPE, "ptr")}
+{load_field("flags", "array", HEADER + ARRAY_FLAGS, "i32")}
+{load_field("rank_now", "array", HEADER + ARRAY_RANK, "i32")}
+{load_field("sizes_now", "array", HEADER + ARRAY_SIZES, "ptr")}
+{load_field("own_sizes", "result", HEADER + ARRAY_SIZES, "ptr")}
+{load_field("data", "array", HEADER, "ptr")}
+{load_field("out", "result", HEADER, "ptr")}
+  %same_type = icmp eq ptr %type, %wanted_type
+  %same_rank = icmp eq i32 %rank, %rank_now
+  %set_flags = and i32 %flags, {ARRAY_READABLE}
+  %in_order = icmp eq i32 %set_flags, {ARRAY_READABLE}
+  %alike = and i1 %same_type, %same_rank
+  %usable = and i1 %alike, %in_order
+  %axes = sext i32 %rank to i64
+  br i1 %usable, label %axis, label %undo
+axis:
+  %a = phi i64 [ 0, %compare ], [ %a_next, %multiply ]
+  %count = phi i64 [ 1, %compare ], [ %count_next, %multiply ]
+  %more_axes = icmp slt i64 %a, %axes
+  br i1 %more_axes, label %multiply, label %begin
+multiply:
+  %extent_p = getelementptr i64, ptr %sizes_now, i64 %a
+  %extent = load i64, ptr %extent_p, align 8
+  %own_extent_p = getelementptr i64, ptr %own_sizes, i64 %a
+  %own_extent = load i64, ptr %own_extent_p, align 8
+  %a_next = add i64 %a, 1
+  %count_next = mul i64 %count, %own_extent
+  %same_extent = icmp eq i64 %extent, %own_extent
+  br i1 %same_extent, label %axis, label %undo
+begin:
+{before}
+  br label %each
+each:
+  %i = phi i64 [ 0, %begin ], [ %i_next, %next ]
+  %is_left = icmp slt i64 %i, %count
+  br i1 %is_left, label %element, label %done
+element:
+{body}
+next:
+  %i_next = add i64 %i, 1
+  br label %each
+done:
+  ret ptr %result
+lost:
+  call void %clear()
+  br label %undo
+undo:
+  call void %drop(ptr %result)
+  br label %refuse
+unmade:
+  call void %clear()
+  br label %refuse
+refuse:
+  call void %hold(ptr %none)
+  ret ptr %none
+}}
+"""
+
+
+def _look_up() -> str:
+    before = f"""{load_entry("str", TEXT_STR, "ptr")}
+{load_entry("dict", TEXT_DICT, "ptr")}
+{load_entry("dict_get", TEXT_DICT_GET, "ptr")}
+{load_entry("number", TEXT_NUMBER, "ptr")}"""
+    body = f"""{_TEXT}
+  %found = call ptr %dict_get(ptr %dict, ptr %text)
+  %is_key = icmp ne ptr %found, null
+  br i1 %is_key, label %known, label %write
+known:
+  %known_position = call i64 %number(ptr %found)
+  br label %write
+write:
+  %position = phi i64 [ -1, %read ], [ %known_position, %known ]
+  %written_p = getelementptr i64, ptr %out, i64 %i
+  store i64 %position, ptr %written_p, align 8
+  br label %next"""
+    return _function("look_up", 1, _OBJECTS, before, body)
+
+
+def _look_up_wide() -> str:
+    """Hashes the characters of a text up to the last that is not zero, and looks from there on for a key that is the same."""
+    before = f"""{load_entry("slots", TEXT_SLOTS, "ptr")}
+{load_entry("mask", TEXT_MASK)}
+{load_entry("keys", TEXT_KEYS, "ptr")}
+{load_entry("key_width", TEXT_KEY_WIDTH)}
+{load_entry("lengths", TEXT_LENGTHS, "ptr")}
+{load_entry("positions", TEXT_POSITIONS, "ptr")}"""
+    body = f"""  %start = mul i64 %i, %width
+  %row = getelementptr i32, ptr %data, i64 %start
+  br label %shorten
+shorten:
+  %length = phi i64 [ %width, %element ], [ %shorter, %last ]
+  %is_some = icmp sgt i64 %length, 0
+  br i1 %is_some, label %last, label %measured
+last:
+  %shorter = sub i64 %length, 1
+  %last_p = getelementptr i32, ptr %row, i64 %shorter
+  %last_code = load i32, ptr %last_p, align 1
+  %is_end = icmp eq i32 %last_code, 0
+  br i1 %is_end, label %shorten, label %measured
+measured:
+  %size = phi i64 [ 0, %shorten ], [ %length, %last ]
+  %fits = icmp sle i64 %size, %key_width
+  br i1 %fits, label %hashing, label %write
+hashing:
+  %h = phi i64 [ %size, %measured ], [ %h_next, %hash_one ]
+  %c = phi i64 [ 0, %measured ], [ %c_next, %hash_one ]
+  %is_char = icmp slt i64 %c, %size
+  br i1 %is_char, label %hash_one, label %hashed
+hash_one:
+  %code_p = getelementptr i32, ptr %row, i64 %c
+  %code = load i32, ptr %code_p, align 1
+  %wide_code = zext i32 %code to i64
+  %mixed = xor i64 %h, %wide_code
+  %h_next = mul i64 %mixed, {TEXT_FACTOR - (1 << 64)}
+  %c_next = add i64 %c, 1
+  br label %hashing
+hashed:
+  %upper = lshr i64 %h, 32
+  %folded = xor i64 %h, %upper
+  br label %probe
+probe:
+  %at = phi i64 [ %folded, %hashed ], [ %at_next, %another ]
+  %slot = and i64 %at, %mask
+  %slot_p = getelementptr i64, ptr %slots, i64 %slot
+  %key = load i64, ptr %slot_p, align 8
+  %is_empty = icmp slt i64 %key, 0
+  br i1 %is_empty, label %write, label %candidate
+candidate:
+  %key_length_p = getelementptr i64, ptr %lengths, i64 %key
+  %key_length = load i64, ptr %key_length_p, align 8
+  %same_length = icmp eq i64 %key_length, %size
+  br i1 %same_length, label %matching, label %another
+matching:
+  %key_start = mul i64 %key, %key_width
+  %key_row = getelementptr i32, ptr %keys, i64 %key_start
+  br label %match
+match:
+  %m = phi i64 [ 0, %matching ], [ %m_next, %same ]
+  %is_more = icmp slt i64 %m, %size
+  br i1 %is_more, label %match_one, label %matched
+match_one:
+  %m_p = getelementptr i32, ptr %row, i64 %m
+  %m_code = load i32, ptr %m_p, align 1
+  %k_p = getelementptr i32, ptr %key_row, i64 %m
+  %k_code = load i32, ptr %k_p, align 4
+  %is_same = icmp eq i32 %m_code, %k_code
+  br i1 %is_same, label %same, label %another
+same:
+  %m_next = add i64 %m, 1
+  br label %match
+another:
+  %at_next = add i64 %slot, 1
+  br label %probe
+matched:
+  %known_p = getelementptr i64, ptr %positions, i64 %key
+  %known_position = load i64, ptr %known_p, align 8
+  br label %write
+write:
+  %position = phi i64 [ -1, %measured ], [ -1, %probe ], [ %known_position, %matched ]
+  %written_p = getelementptr i64, ptr %out, i64 %i
+  store i64 %position, ptr %written_p, align 8
+  br label %next"""
+    return _function("look_up_wide", 3, _WIDE, before, body)
+
+
+def _hash_texts() -> str:
+    """MurmurHash3 of 32 bits: four bytes at a time, then those that are left, then the length."""
+
+    def scrambled(name: str, word: str) -> str:
+        return f"""  %{name}_1 = mul i32 {word}, {0xCC9E2D51 - (1 << 32)}
+  %{name}_2 = call i32 @llvm.fshl.i32(i32 %{name}_1, i32 %{name}_1, i32 15)
+  %{name} = mul i32 %{name}_2, {0x1B873593}"""
+
+    before = f"""{load_entry("str", TEXT_STR, "ptr")}
+{load_entry("utf8", TEXT_UTF8, "ptr")}
+{load_entry("seed", TEXT_SEED)}
+  %start = trunc i64 %seed to i32
+  %size_p = alloca i64, align 8"""
+    body = f"""{_TEXT}
+  %bytes = call ptr %utf8(ptr %text, ptr %size_p)
+  %is_lost = icmp eq ptr %bytes, null
+  br i1 %is_lost, label %lost, label %encoded
+encoded:
+  %size = load i64, ptr %size_p, align 8
+  %whole = ashr i64 %size, 2
+  br label %words
+words:
+  %h = phi i32 [ %start, %encoded ], [ %h_next, %word ]
+  %w = phi i64 [ 0, %encoded ], [ %w_next, %word ]
+  %is_word = icmp slt i64 %w, %whole
+  br i1 %is_word, label %word, label %rest
+word:
+  %word_p = getelementptr i32, ptr %bytes, i64 %w
+  %four = load i32, ptr %word_p, align 1
+{scrambled("k", "%four")}
+  %h_1 = xor i32 %h, %k
+  %h_2 = call i32 @llvm.fshl.i32(i32 %h_1, i32 %h_1, i32 13)
+  %h_3 = mul i32 %h_2, 5
+  %h_next = add i32 %h_3, {0xE6546B64 - (1 << 32)}
+  %w_next = add i64 %w, 1
+  br label %words
+rest:
+  %rest_at = shl i64 %whole, 2
+  br label %tail
+tail:
+  %t = phi i64 [ %rest_at, %rest ], [ %t_next, %byte ]
+  %left = phi i32 [ 0, %rest ], [ %left_next, %byte ]
+  %is_byte = icmp slt i64 %t, %size
+  br i1 %is_byte, label %byte, label %finish
+byte:
+  %byte_p = getelementptr i8, ptr %bytes, i64 %t
+  %one = load i8, ptr %byte_p, align 1
+  %wide = zext i8 %one to i32
+  %in_word = sub i64 %t, %rest_at
+  %narrow = trunc i64 %in_word to i32
+  %bits = shl i32 %narrow, 3
+  %moved = shl i32 %wide, %bits
+  %left_next = or i32 %left, %moved
+  %t_next = add i64 %t, 1
+  br label %tail
+finish:
+{scrambled("tail_k", "%left")}
+  %f_1 = xor i32 %h, %tail_k
+  %length = trunc i64 %size to i32
+  %f_2 = xor i32 %f_1, %length
+  %f_3 = lshr i32 %f_2, 16
+  %f_4 = xor i32 %f_2, %f_3
+  %f_5 = mul i32 %f_4, {0x85EBCA6B - (1 << 32)}
+  %f_6 = lshr i32 %f_5, 13
+  %f_7 = xor i32 %f_5, %f_6
+  %f_8 = mul i32 %f_7, {0xC2B2AE35 - (1 << 32)}
+  %f_9 = lshr i32 %f_8, 16
+  %hash = xor i32 %f_8, %f_9
+  %written_p = getelementptr i32, ptr %out, i64 %i
+  store i32 %hash, ptr %written_p, align 4
+  br label %next"""
+    return _function("hash_texts", 1, _OBJECTS, before, body)

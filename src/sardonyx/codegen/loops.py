@@ -226,7 +226,7 @@ class _LoopEmitter:
                 self._reduce_rows(found, rows, start, stop)
             else:
                 self._store_rows(found, rows, start, stop)
-        one = VectorEmitter(self.f, 1)
+        one = VectorEmitter(self.f, 1, self.e.target)
         for row in rows:
             for operand, value in self.k.results:
                 (result,) = one.emit([value], self._scalars([value], row))
@@ -407,7 +407,7 @@ class _LoopEmitter:
         It is computed for one element and then put into all lanes. `moving` is the axis that is walked.
         """
         nodes = surface(values)
-        one = VectorEmitter(self.f, 1)
+        one = VectorEmitter(self.f, 1, self.e.target)
         known: dict[Expr, str] = {}
         fixed: set[Expr] = set()
         for node in nodes:
@@ -430,7 +430,7 @@ class _LoopEmitter:
 
     def _scalars(self, values: list[Expr], row: _Row) -> dict[Expr, str]:
         """The leaves of expressions that are evaluated once per row."""
-        one = VectorEmitter(self.f, 1)
+        one = VectorEmitter(self.f, 1, self.e.target)
         known = dict(row.reduced)
         for node in _leaves(values, known):
             if node.op == "load":

@@ -21,11 +21,14 @@ from sardonyx.codegen.element_types import (
     wide_type,
 )
 from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.kernel.exp_table import one_and_exp_by_table
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
 from sardonyx.kernel.intervals import is_within
+from sardonyx.kernel.math import one_and_exp_by_polynomial
 from sardonyx.target.target import Target
 
 _TABLE_PART: Final = 64  # entries of a table that a register holds
+_WORDS: Final = 16  # that a register holds
 
 
 class VectorEmitter:
@@ -407,6 +410,32 @@ def _scaled(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     return e.f.let(f"fmul {kinds} {first}, {power(e.f.let(f'sub {integers} {bits}, {half}'))}")
 
 
+def _one_and_exp(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    (x,) = node.args
+    by_table = e.target is not None and e.target.has_float_permute and e.lanes <= _WORDS
+    (made,) = e.emit([one_and_exp_by_table(x) if by_table else one_and_exp_by_polynomial(x)], {x: args[0]})
+    return made
+
+
+def _word_lookup(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    """By a permutation of two registers, whatever the number of lanes."""
+    f, lanes, words = e.f, e.lanes, f"<{_WORDS} x i32>"
+    halves = [f"<{', '.join(f'i32 {word}' for word in node.param[start : start + _WORDS])}>" for start in (0, _WORDS)]
+    index = args[0]
+    if lanes == 1:
+        index = f.let(f"insertelement {words} poison, i32 {index}, i32 0")
+    elif lanes != _WORDS:
+        order = ", ".join(f"i32 {lane}" if lane < lanes else "i32 poison" for lane in range(_WORDS))
+        index = f.let(f"shufflevector {e.type('u32')} {index}, {e.type('u32')} poison, <{_WORDS} x i32> <{order}>")
+    found = f.call(words, "llvm.x86.avx512.vpermi2var.d.512", (words, halves[0]), (words, index), (words, halves[1]))
+    if lanes == 1:
+        return f.let(f"extractelement {words} {found}, i32 0")
+    if lanes == _WORDS:
+        return found
+    lowest = ", ".join(f"i32 {lane}" for lane in range(lanes))
+    return f.let(f"shufflevector {words} {found}, {words} poison, <{lanes} x i32> <{lowest}>")
+
+
 def _bitcast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     source, target = e.type(node.args[0].type), e.type(node.type)
     return args[0] if source == target else e.f.let(f"bitcast {source} {args[0]} to {target}")
@@ -487,6 +516,8 @@ _EMIT: Final[dict[str, _Emit]] = {
     "fma": _fma,
     "quotient": _quotient,
     "scaled": _scaled,
+    "one_and_exp": _one_and_exp,
+    "word_lookup": _word_lookup,
     "cast": _cast,
     "bitcast": _bitcast,
 }

@@ -13,7 +13,7 @@ other axes is the business of the kernel that has the epilogue.
 from __future__ import annotations
 
 from sardonyx.forks import cached_property
-from sardonyx.kernel.expr import Expr, canonical, walk
+from sardonyx.kernel.expr import Expr, canonical, operations, walk
 from sardonyx.kernel.loops import Operand
 from sardonyx.records import dataclass
 
@@ -44,7 +44,7 @@ class Epilogue:
             varying = node.op == "load" and self.operands[node.param].inner != "zero"
             if node.op == "acc" or varying or any(arg in varies for arg in node.args):
                 varies.add(node)
-        return sum(1 for node in varies if node.args)
+        return operations(varies)
 
     @property
     def constants(self) -> int:

@@ -159,6 +159,7 @@ class Expr:
         return self if type == self.type else Expr("bitcast", type, (self,))
 
 
+_OPERATIONS: Final = {"one_and_exp": 15}  # of nodes that are more than one
 _known: Final[dict[tuple[Any, ...], weakref.ref[Expr]]] = {}  # a node leaves it when nobody uses it any longer
 _guard: Final = ForkSafeLock(reentrant=True)  # a node may be forgotten while its own thread makes another
 
@@ -281,6 +282,16 @@ def scaled(value: Expr, exponent: Expr, bits: Expr, *, normal: bool = False) -> 
     return Expr("scaled", value.type, (value, exponent, bits), normal)
 
 
+def one_and_exp(x: Expr) -> Expr:
+    """1 + e**-x for an f32, what sigmoids divide by: a form that suits the machine is chosen when code is made."""
+    return Expr("one_and_exp", "f32", (x,))
+
+
+def word_looked_up(word: Expr, table: Sequence[int]) -> Expr:
+    """The entry of a table of 32 words, u32, at the low five bits of another. Only for machines with `has_float_permute`."""
+    return Expr("word_lookup", "u32", (word,), tuple(table))
+
+
 def minimum(a: Expr, b: Expr | Number) -> Expr:
     """The smaller; NaN if either is."""
     return binary("min", a, lift(b, a.type))
@@ -320,6 +331,11 @@ def walk(roots: Iterable[Expr]) -> Iterator[Expr]:
         if missing is not None:
             done.add(node)
             yield node
+
+
+def operations(nodes: Iterable[Expr]) -> int:
+    """How many operations of the machine some nodes are, about."""
+    return sum(_OPERATIONS.get(node.op, 1) for node in nodes if node.args)
 
 
 def replace(root: Expr, new: dict[Expr, Expr]) -> Expr:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from sardonyx.kernel import math_tables as tables
-from sardonyx.kernel.expr import Expr, binary, const, fma, lift, scaled, select, sqrt, unary
+from sardonyx.kernel.expr import Expr, binary, const, fma, lift, one_and_exp, scaled, select, sqrt, unary
 
 Function: TypeAlias = Callable[[Expr], Expr]
 
@@ -261,19 +261,24 @@ TANH_LIMIT: Final = 8.8524751663208
 
 
 def _one_and_exp(x: Expr) -> Expr:
-    """1 + e**x, for which the least powers need not be exact: no end of the exponent's bits is left to check."""
+    """1 + e**-x."""
+    return one_and_exp(x) if x.type == "f32" else one_and_exp_by_polynomial(x)
+
+
+def one_and_exp_by_polynomial(x: Expr) -> Expr:
+    """1 + e**-x, for which the least powers need not be exact: no end of the exponent's bits is left to check."""
     least, most = _SIGMOID_ENDS[x.type]
-    return _exp_quick(_at_most(_at_least(x, least), most), ()) + 1.0
+    return _exp_quick(_at_most(_at_least(-x, least), most), ()) + 1.0
 
 
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e**-x); 0 where that is no normal number."""
-    return const(1, x.type) / _one_and_exp(-x)
+    return const(1, x.type) / _one_and_exp(x)
 
 
 def silu(x: Expr) -> Expr:
     """x * sigmoid(x)."""
-    return x / _one_and_exp(-x)
+    return x / _one_and_exp(x)
 
 
 def gelu(x: Expr) -> Expr:
@@ -286,7 +291,7 @@ def gelu_tanh(x: Expr) -> Expr:
     """The approximation of gelu by tanh: x * (1 + tanh(u)) / 2 is x * sigmoid(2 u)."""
     factor = math.sqrt(8 / math.pi)
     u = x * fma(x * x, 0.044715 * factor, factor)
-    return x / _one_and_exp(-u)
+    return x / _one_and_exp(u)
 
 
 def softplus(x: Expr) -> Expr:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.ir.dims import Dim, dim_min, product
-from sardonyx.kernel.expr import BITS, Expr
+from sardonyx.kernel.expr import BITS, Expr, operations
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, may_overwrite, units
 from sardonyx.program.steps import Address, Buffer, KernelStep, View
 from sardonyx.target import cost
 from sardonyx.target.target import Target
 
-_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "fma", "sqrt", "neg", "abs", "min", "max"))
-_DOUBLE = frozenset(("fma",))  # count twice
+_ARITHMETIC = dict.fromkeys(("add", "sub", "mul", "div", "sqrt", "neg", "abs", "min", "max"), 1) | {"fma": 2, "one_and_exp": 20}
 
 
 def broadcast_strides(view: View, shape: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -109,7 +108,7 @@ def loop_step(
         ],
     )
     elements = product(sizes)
-    operations = sum(node.op in _ARITHMETIC for node in kernel.nodes) + sum(node.op in _DOUBLE for node in kernel.nodes)
+    flops = sum(_ARITHMETIC.get(node.op, 0) for node in kernel.nodes)
     read = [number for number in range(len(operands)) if number not in written]
     return KernelStep(
         kernel,
@@ -122,7 +121,7 @@ def loop_step(
         nodes,
         tuple(_in_place(kernel, operands, merged, types, read, [number for number, _ in (*stores, *stash)])),
         operand_sizes=fitting,
-        flops=elements * operations,
+        flops=elements * flops,
     )
 
 
@@ -158,6 +157,5 @@ def _in_place(
 
 def estimated_work(kernel: LoopKernel, elements: Dim) -> Dim:
     """Nanoseconds on one core, roughly."""
-    operations = sum(1 for node in kernel.nodes if node.args)
     moved = sum(BITS[operand.type] // 8 for operand in kernel.operands if operand.inner != "zero")
-    return cost.loop(elements, operations, moved)
+    return cost.loop(elements, operations(kernel.nodes), moved)

@@ -17,19 +17,19 @@ _PIXELS = 4  # worked on at once
 def emit_resize(kernel: ResizeKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a resizing kernel. A unit is a row of the result."""
     function = FunctionBuilder(name, KERNEL_PARAMETERS)
-    _ResizeEmitter(kernel, function).emit()
+    _ResizeEmitter(kernel, function, target).emit()
     return function
 
 
 class _ResizeEmitter:
-    def __init__(self, kernel: ResizeKernel, function: FunctionBuilder) -> None:
+    def __init__(self, kernel: ResizeKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
         self.e = VectorEmitter(f, kernel.block)
         self.vector = f"<{kernel.block} x float>"
         self.a = Loaded(f, kernel.arguments)
         self.operands = Operands(kernel.epilogue, f, self.a.tensors("operands"), None)
-        self.tiles = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block), f, 1, _PIXELS)
+        self.tiles = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block, target), f, 1, _PIXELS)
 
     def emit(self) -> None:
         f, a = self.f, self.a

@@ -292,7 +292,7 @@ def emit_global_pool(kernel: GlobalPoolKernel, name: str, target: Target) -> Fun
     e = VectorEmitter(f, kernel.block)
     a = Loaded(f, kernel.arguments)
     operands = Operands(kernel.epilogue, f, a.tensors("operands"), kernel.block)
-    store = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block), f, 1, 1)
+    store = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block, target), f, 1, 1)
     units = Counter(f, [a["blocks"]])
     block, image = units.indices
     source = f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(block, a["x_block"])))

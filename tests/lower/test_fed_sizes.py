@@ -144,3 +144,50 @@ def test_nothing_of_it_needs_the_host() -> None:
     ):
         _, compiled = compile_native(model(text))
         assert not host_nodes(compiled)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.tuples(st.integers(0, 6), st.integers(1, 5)),
+    st.lists(st.tuples(st.integers(-8, 8), st.one_of(st.integers(-8, 8), st.just(2**63 - 1))), min_size=1, max_size=3),
+    st.sampled_from((0, 1, -1)),
+    st.booleans(),
+)
+def test_slices_between_positions_that_are_fed(
+    shape: tuple[int, int], bounds: list[tuple[int, int]], axis: int, symbolic: bool
+) -> None:
+    sides = "A,B" if symbolic else f"{shape[0]},{shape[1]}"
+    text = f"""(float[{sides}] x, int64[1] s, int64[1] e) => (float[a] y, float[b] z) {{
+        t = Constant<value_ints=[{axis}]>() r = Slice(x, s, e, t) y = Neg(r)
+        zero = Constant<value_ints=[0]>() most = Constant<value_ints=[9223372036854775807]>() both = Constant<value_ints=[0,1]>()
+        first = Concat<axis=0>(zero, s) last = Concat<axis=0>(most, e) v = Slice(x, first, last, both) z = Neg(v)
+    }}"""
+    agree(text, *({"x": samples(np.float32, shape), "s": np.array([s]), "e": np.array([e])} for s, e in bounds))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(-1, 6), st.integers(-1, 6)), min_size=1, max_size=3), st.integers(0, 8))
+def test_parts_of_sizes_that_are_fed(sizes: list[tuple[int, int]], length: int) -> None:
+    text = """(float[2,N] x, int64[2] s) => (float[a] y, float[b] z) {
+        a, b = Split<axis=1>(x, s) y = Neg(a) z = Exp(b)
+    }"""
+    agree(text, *({"x": samples(np.float32, (2, length)), "s": np.array(each)} for each in (*sizes, (length, 0))))
+
+
+@pytest.mark.parametrize("rank", ["", "1"])
+def test_one_hot_rows_of_a_depth_that_is_fed(rank: str) -> None:
+    text = f"""(int64[N] i, int64[{rank}] d) => (float[a] z) {{
+        v = Constant<value_floats=[0.5,2.0]>() y = OneHot(i, d, v) z = Neg(y)
+    }}"""
+    runs = [{"i": np.array([0, 3, -1, 9]), "d": np.full((1,) * len(rank), depth)} for depth in (4, 4, 4, 1, 0, -1, 4)]
+    agree(text, *runs)
+
+
+def test_a_range_whose_steps_are_a_size() -> None:
+    text = """(float[A,B] x) => (int64[a] y) {
+        s = Shape(x) i = Constant<value_int=0>() j = Constant<value_int=1>() b = Gather(s, j) n = Size(x)
+        r = Range(i, n, b) y = Neg(r)
+    }"""
+    _, compiled = compile_native(model(text))
+    assert not host_nodes(compiled)
+    agree(text, *({"x": np.zeros(shape, np.float32)} for shape in ((4, 6), (1, 1), (3, 2), (2, 0), (0, 3), (3, 2))))

@@ -48,8 +48,11 @@ def traced(mode: str, index: str = "int64", *, weighted: bool = False, condition
     return content
 
 
-def appended(mode: str, width: int) -> bytes:
-    """As the exporter built on Dynamo writes it: a list, and Ifs for bags without rows and for the last one."""
+def appended(mode: str, width: int, *, list_first: bool = False, sizes: tuple[int, int] | None = None) -> bytes:
+    """As the exporter built on Dynamo writes it: a list, and Ifs for bags without rows and for the last one.
+
+    The list may be carried before the number of the bag; `sizes` are the numbers of bags and of elements, if they are known.
+    """
     plain = f"z_row = Reduce{mode}(part, zero1)"
     last = """tail = Equal(i, last)
           z_row = If(tail) <then_branch = at_end () => (float[1,D] a) {
@@ -94,6 +97,16 @@ def appended(mode: str, width: int) -> bytes:
       }}>
       y = ConcatFromSequence <axis = 0> (list)
     }}"""
+    if list_first:
+        for old, new in (
+            ("i_end, list = Loop(, first, zero, e)", "list, i_end = Loop(, first, e, zero)"),
+            ("bool c, int64 i, seq(float[1,D]) q)", "bool c, seq(float[1,D]) q, int64 i)"),
+            ("bool c2, int64 i2, seq(float[1,D]) q2)", "bool c2, seq(float[1,D]) q2, int64 i2)"),
+        ):
+            assert old in text
+            text = text.replace(old, new)
+    if sizes is not None:
+        text = text.replace("int64[B] offsets, int64[N] x", f"int64[{sizes[0]}] offsets, int64[{sizes[1]}] x")
     content: bytes = onnx.parser.parse_model(text).SerializeToString()
     return content
 
@@ -141,16 +154,32 @@ def test_bags_with_any_bounds(seed: int, mode: str, index: str, weighted: bool, 
 
 
 @settings(deadline=None, max_examples=20)
-@given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES), width=st.sampled_from((1, 5, 33)), bags=st.integers(1, 9))
-def test_bags_that_are_appended_to_a_list(seed: int, mode: str, width: int, bags: int) -> None:
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    mode=st.sampled_from(MODES),
+    width=st.sampled_from((1, 5, 33)),
+    bags=st.integers(1, 9),
+    list_first=st.booleans(),
+    known=st.booleans(),
+)
+def test_bags_that_are_appended_to_a_list(seed: int, mode: str, width: int, bags: int, list_first: bool, known: bool) -> None:
     rng = np.random.default_rng(seed)
     elements = int(rng.integers(1, 40))
     offsets = np.sort(np.append(0, rng.integers(0, elements, bags - 1)))
     feeds = {"table": floats(rng, elements, width), "offsets": offsets, "x": np.zeros(elements, np.int64)}
-    assert_same(appended(mode, width), feeds, at_start=False)
+    sizes = (bags, elements) if known else None
+    assert_same(appended(mode, width, list_first=list_first, sizes=sizes), feeds, at_start=False)
 
 
-@pytest.mark.parametrize("content", [traced("Mean"), traced("Sum", weighted=True), *(appended(mode, 3) for mode in MODES)])
+@pytest.mark.parametrize(
+    "content",
+    [
+        traced("Mean"),
+        traced("Sum", weighted=True),
+        *(appended(mode, 3) for mode in MODES),
+        *(appended(mode, 3, list_first=True, sizes=(4, 9)) for mode in MODES),
+    ],
+)
 def test_no_loop_is_left(content: bytes) -> None:
     assert explain_model(content).host_steps == 0
 

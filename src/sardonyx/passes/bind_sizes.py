@@ -3,18 +3,21 @@
     y = Resize(x, , , Concat(Shape(x)[:2], hw))   =>   t = Shape(ConstantOfShape(hw))
                                                        y = Resize(x, , , Concat(Shape(x)[:2], t))
     y = Resize(x, , Concat([1, 1], s))            =>   y = Resize(x, , s) {axes = [2, 3]}
+    y = Slice(x, [0], ReduceMax(n), [1])          =>   t = Shape(ConstantOfShape(<ReduceMax(n), from the front, within x>))
+                                                       y = Slice(x, [0], t, [1])
 
 `hw` is fed, or computed from data or in floats. A ConstantOfShape tells its elements in native code and takes no memory; from
 there on they are sizes like any other, which shapes and contents are made of: the number of channels, which stood beside them,
 stays known. Axes that a Resize leaves alone are not named by it, so that nothing has to be told of them.
 
 Runs when the portable passes are done: another engine would make the tensor. Left alone: what is known, numbers that may be
-negative (the shape of a Reshape), the proportions of images that are to be kept.
+negative (the shape of a Reshape), the proportions of images that are to be kept, slices in the bodies of loops, where each
+iteration would lay its memory out anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
@@ -28,9 +31,13 @@ from sardonyx.passes.protocol import PassResult
 from sardonyx.passes.rewriter import Rewriter, all_graphs, dtype_of, shape_of
 from sardonyx.records import dataclass
 
-_SIZES: Final[Mapping[str, int]] = {"Resize": 3, "Expand": 1, "Tile": 1}  # which input has the sizes, or numbers of repeats
+# Which input has the sizes, or numbers of repeats.
+_SIZES: Final[Mapping[str, int]] = {"Resize": 3, "Expand": 1, "OneHot": 1, "Split": 1, "Tile": 1}
 _SCALES: Final = 2  # of a Resize
-_SINCE: Final[Mapping[str, int]] = {"Resize": 11, "Expand": 8, "Tile": 6}  # the version from which it stands there
+# The version from which it stands there.
+_SINCE: Final[Mapping[str, int]] = {"Resize": 11, "Expand": 8, "OneHot": 9, "Slice": 10, "Split": 13, "Tile": 6}
+_BOUNDS: Final = (1, 2)  # of a Slice: where its axes start and end
+_INTEGERS: Final = 13  # the version since which all that clamps positions takes integers
 _NAMED_AXES: Final = 18  # the version since which a Resize may have fewer scales than axes
 _OLDEST: Final = 9  # the version since which there is a ConstantOfShape
 
@@ -41,7 +48,7 @@ class BindSizes:
 
     name: ClassVar[str] = "BindSizes"
     ort_names: ClassVar[tuple[str, ...]] = ()
-    roots: ClassVar[frozenset[str]] = frozenset(_SIZES)
+    roots: ClassVar[frozenset[str]] = frozenset(_SINCE)
 
     def run(self, model: Model) -> PassResult:
         """Change all graphs."""
@@ -54,7 +61,9 @@ class BindSizes:
         bound: dict[tuple[Graph | None, Value], Value] = {}
         for node in found:
             g.at(node)
-            if g.version >= _OLDEST:
+            if node.op_type == "Slice":
+                changes += node.graph is model.graph and g.version >= _INTEGERS and _bind_positions(g, node, known)
+            elif g.version >= _OLDEST:
                 changes += _name_axes(g, node, known) or _bind(g, node, known, bound)
         if changes:
             infer_from_inputs(model)
@@ -65,6 +74,8 @@ def _may_tell(node: Node) -> bool:
     """Whether sizes or scales of a node are computed or fed."""
     if node.domain != ONNX_DOMAIN or node.version < _SINCE.get(node.op_type, node.version + 1):
         return False
+    if node.op_type == "Slice":
+        return any(value is not None and value.constant is None for value in node.inputs[1:3])
     given = [_operand(node, _SIZES[node.op_type])]
     if node.op_type == "Resize":
         given.append(_operand(node, _SCALES))
@@ -122,7 +133,7 @@ def _bound(g: Rewriter, value: Value, known: ValueTable, bound: dict[tuple[Graph
     shape = shape_of(value)
     if known.known_of(value) is not None or dtype_of(value) is not dtypes.INT64:
         return None
-    if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] == 0:
+    if shape is None or len(shape) > 1 or not all(isinstance(size, int) and size > 0 for size in shape):
         return None
     key = (g.graph, value)
     if key in bound:
@@ -134,7 +145,58 @@ def _bound(g: Rewriter, value: Value, known: ValueTable, bound: dict[tuple[Graph
             return None
         sizes = g.op("Concat", *parts, axis=0)
     else:
-        zero = np.zeros(1, np.uint8)
-        sizes = g.op("Shape", g.op("ConstantOfShape", value, value=zero))
+        sizes = _as_sizes(g, value if shape else g.op("Reshape", value, g.constant(np.ones(1, np.int64), "vector")))
     bound[key] = sizes
     return sizes
+
+
+def _as_sizes(g: Rewriter, value: Value) -> Value:
+    return g.op("Shape", g.op("ConstantOfShape", value, value=np.zeros(1, np.uint8)))
+
+
+def _bind_positions(g: Rewriter, node: Node, known: ValueTable) -> bool:
+    """Make sizes of where a Slice of consecutive elements starts and ends."""
+    x, axes, steps = node.inputs[0], _known_numbers(_operand(node, 3), known), _known_numbers(_operand(node, 4), known)
+    shape = shape_of(x)
+    if x is None or shape is None or (axes is None and _operand(node, 3) is not None):
+        return False
+    if any(step != 1 for step in steps or ()) or (steps is None and _operand(node, 4) is not None):
+        return False
+    changed = False
+    for position in _BOUNDS:
+        value = _operand(node, position)
+        count = (shape_of(value) or (0,))[0]
+        sliced = axes if axes is not None else tuple(range(count)) if isinstance(count, int) else ()
+        if value is None or dtype_of(value) is not dtypes.INT64 or (len(sliced),) != shape_of(value):
+            continue
+        if len(shape) and all(-len(shape) <= axis < len(shape) for axis in sliced):
+            sizes = _bound_positions(g, value, x, [axis % len(shape) for axis in sliced], known)
+            if sizes is not None:
+                node.set_input(position, sizes)
+                changed = True
+    return changed
+
+
+def _known_numbers(value: Value | None, known: ValueTable) -> tuple[int, ...] | None:
+    found = None if value is None else known.known_of(value)
+    return None if found is None or not all(isinstance(item, int) for item in found.flat) else tuple(found.flat)
+
+
+def _bound_positions(g: Rewriter, value: Value, x: Value, axes: Sequence[int], known: ValueTable) -> Value | None:
+    """Positions along axes, counted from the front and within them, known as sizes; None if they are known already."""
+    if known.known_of(value) is not None:
+        return None
+    joined = value.producer
+    if joined is not None and joined.op_type == "Concat" and joined.domain == ONNX_DOMAIN:
+        parts: list[Value] = []
+        for part in joined.inputs:
+            length = (shape_of(part) or (None,))[0]
+            if part is None or not isinstance(length, int):
+                return None
+            parts.append(_bound_positions(g, part, x, axes[:length], known) or part)
+            axes = axes[length:]
+        return g.op("Concat", *parts, axis=0)
+    zero = g.constant(np.zeros(1, np.int64), "zero")
+    lengths = g.op("Gather", g.op("Shape", x), g.constant(np.array(axes, np.int64), "axes"))
+    forwards = g.op("Where", g.op("Less", value, zero), g.op("Add", value, lengths), value)
+    return _as_sizes(g, g.op("Max", g.op("Min", forwards, lengths), zero))

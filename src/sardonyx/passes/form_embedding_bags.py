@@ -140,15 +140,19 @@ class JoinEmbeddingBags(_BagRule):
         body = None if loop is None else loop.attr("body")
         if loop is None or not isinstance(body, Graph) or node.attr("axis", 0) != 0 or node.attr("new_axis", 0):
             return None
-        if len(loop.inputs) != 4 or loop.inputs[0] is not None or len(body.outputs) != 3 or loop.outputs[0].uses:
+        if len(loop.inputs) != 4 or loop.inputs[0] is not None or len(body.outputs) != 3:
             return None
-        number, insert = body.inputs[2], _producer(body.outputs[2], "SequenceInsert")
-        count = _counted_to(g, loop, body)
-        if insert is None or insert.graph is not body or insert.inputs[0] is not body.inputs[3] or count is None:
+        # The number and the list are carried in either order.
+        counter, list_ = (0, 1) if _producer(loop.inputs[3], "SequenceEmpty") is not None else (1, 0)
+        if _producer(loop.inputs[2 + list_], "SequenceEmpty") is None or loop.outputs[counter].uses:
+            return None
+        number, insert = body.inputs[2 + counter], _producer(body.outputs[1 + list_], "SequenceInsert")
+        count = _counted_to(g, loop, body, counter)
+        if insert is None or insert.graph is not body or insert.inputs[0] is not body.inputs[2 + list_] or count is None:
             return None
         if len(insert.inputs) > 2 and insert.inputs[2] is not None:
             return None
-        if _producer(loop.inputs[3], "SequenceEmpty") is None or not g.is_private(loop.outputs[1]):
+        if not g.is_private(loop.outputs[list_]):
             return None
         return self._bags(g, insert.inputs[1], number, count, body)
 
@@ -280,18 +284,25 @@ def _row_of(g: Rewriter, value: Value | None, number: Value) -> tuple[Value, int
     return (part.inputs[0], begin) if begin is not None and end == begin + 1 else None
 
 
-def _counted_to(g: Rewriter, loop: Node, body: Graph) -> Value | None:
-    """The number of iterations of a loop that carries a number from 0 on and goes on while it is less than that."""
+def _counted_to(g: Rewriter, loop: Node, body: Graph, at: int) -> Value | None:
+    """The number of iterations of a loop that carries a number from 0 on, `at` this position, while it is less than that."""
     first, following = _producer(loop.inputs[1], "Less"), _producer(body.outputs[0], "Less")
-    if first is None or following is None or g.number(loop.inputs[2]) != 0 or g.number(first.inputs[0]) != 0:
+    if following is None or g.number(loop.inputs[2 + at]) != 0:
         return None
-    if following.inputs[0] is not body.outputs[1] or _offset(g, body.outputs[1], body.inputs[2]) != 1:
+    if following.inputs[0] is not body.outputs[1 + at] or _offset(g, body.outputs[1 + at], body.inputs[2 + at]) != 1:
         return None
-    return first.inputs[1] if first.inputs[1] is following.inputs[1] else None
+    count = following.inputs[1]
+    if first is None:  # what was compared with a number that is known is known, too
+        begins = g.array(loop.inputs[1])
+        return count if begins is not None and begins.all() and (g.number(count) or 0) >= 1 else None
+    return count if first.inputs[1] is count and g.number(first.inputs[0]) == 0 else None
 
 
 def _size(g: Rewriter, value: Value) -> Dim | None:
     """The size that a number is: of a vector, or of one axis of a tensor."""
+    known = g.number(value)
+    if known is not None:
+        return int(known)
     counted = _producer(value, "Size")
     if counted is not None:
         total = shape_of(counted.inputs[0])
@@ -329,7 +340,7 @@ def _mean_of_all(g: Rewriter, rows: Value, number: Value, count: Value, start: V
     left = _producer(positive.inputs[0], "Sub")
     if divisor is None or left is None or _producer(divisor.inputs[0], "Sub") is not left or g.number(positive.inputs[1]) != 0:
         return None
-    if left.inputs[1] is not start or not _is_last_of(left.inputs[0], starts) or plain.inputs[0] is not mean.inputs[0]:
+    if left.inputs[1] is not start or not _is_last_of(g, left.inputs[0], starts) or plain.inputs[0] is not mean.inputs[0]:
         return None
     return mean if _reduces_rows(g, plain, keepdims=1) else None
 
@@ -337,12 +348,20 @@ def _mean_of_all(g: Rewriter, rows: Value, number: Value, count: Value, start: V
 def _is_last(g: Rewriter, condition: Value | None, number: Value, count: Value) -> bool:
     """Whether a condition is that this is the last iteration."""
     equal = _producer(condition, "Equal")
-    before = None if equal is None or equal.inputs[0] is not number else _producer(equal.inputs[1], "Sub")
+    if equal is None or equal.inputs[0] is not number:
+        return False
+    known, last = g.number(count), g.number(equal.inputs[1])
+    if known is not None and last is not None:
+        return last == known - 1
+    before = _producer(equal.inputs[1], "Sub")
     return before is not None and before.inputs[0] is count and g.number(before.inputs[1]) == 1
 
 
-def _is_last_of(value: Value | None, vector: Value) -> bool:
+def _is_last_of(g: Rewriter, value: Value | None, vector: Value) -> bool:
     """Whether a value is the last element of a joined vector: the number of elements of one and the same vector."""
     joined, size = _producer(vector, "Concat"), _producer(value, "Shape")
+    known, last = g.array(vector if joined is None else joined.inputs[-1]), g.number(value)
+    if known is not None and last is not None:
+        return known.size > 0 and last == known.reshape(-1)[-1]
     end = None if joined is None else _producer(joined.inputs[-1], "Shape")
     return end is not None and size is not None and end.inputs[0] is size.inputs[0] and len(shape_of(end.inputs[0]) or ()) == 1

@@ -120,9 +120,9 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),
 )
 CLASSICAL: Final[tuple[Optimization, ...]] = (
-    later("BindSizes"),  # first: it has the types of all values inferred anew
     later("FormEmbeddingBags"),
     later("JoinEmbeddingBags"),
+    later("BindSizes"),  # after them: they know slices by data
     later("CountTokens"),
     later("EncodeTexts"),  # what it leaves are encoders of numbers
     later("ExpandFeatures"),

@@ -6,7 +6,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import DimExpr, product
+from sardonyx.ir.dims import DimExpr, product, symbols_of
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.expr import FLOATS, Expr, clamp, const, index, load, select, unary
 from sardonyx.lower.groups import Group
@@ -52,7 +52,9 @@ def range_(ctx: LowerContext, group: Group) -> None:
     views = [scalar_input(ctx, node, position) for position in range(3)]
     start, limit, delta = (load(number, name).cast(kind) for number in range(3))
     (length,) = ctx.shape(output)
-    if isinstance(length, DimExpr) and length.is_symbol and any(ctx.elements(value) is None for value in node.inputs):
+    elements = [ctx.elements(value) for value in node.inputs]
+    made_of = {name for each in elements for dim in each or () for name in symbols_of(dim)}
+    if isinstance(length, DimExpr) and length.is_symbol and (None in elements or str(length) not in made_of):
         counted = ctx.scratch(dtypes.INT64, (1,), "length")
         indexed_loop(ctx, (1,), views, counted, _range_length(start, limit, delta), group.label)
         ctx.bind_sizes(counted, (length,), node)

@@ -179,7 +179,8 @@ def _bind_positions(g: Rewriter, node: Node, known: ValueTable) -> bool:
 
 def _known_numbers(value: Value | None, known: ValueTable) -> tuple[int, ...] | None:
     found = None if value is None else known.known_of(value)
-    return None if found is None or not all(isinstance(item, int) for item in found.flat) else tuple(found.flat)
+    items = None if found is None else found.reshape(-1).tolist()
+    return None if items is None or not all(isinstance(item, int) for item in items) else tuple(items)
 
 
 def _bound_positions(g: Rewriter, value: Value, x: Value, axes: Sequence[int], known: ValueTable) -> Value | None:

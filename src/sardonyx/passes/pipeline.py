@@ -122,6 +122,7 @@ _FUSE: Final[tuple[Optimization, ...]] = (
 CLASSICAL: Final[tuple[Optimization, ...]] = (
     later("FormEmbeddingBags"),
     later("JoinEmbeddingBags"),
+    later("ExpandUnique"),
     later("BindSizes"),  # after them: they know slices by data
     later("CountTokens"),
     later("EncodeTexts"),  # what it leaves are encoders of numbers

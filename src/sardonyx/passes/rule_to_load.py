@@ -84,6 +84,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "ExpandLinearModels": ("expand_linear_models", "LinearClassifier LinearRegressor", ()),
     "ExpandSupportVectors": ("expand_linear_models", "SVMClassifier SVMRegressor", ()),
     "FormTreeScores": ("form_tree_scores", "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor", ()),
+    "ExpandUnique": ("expand_unique", "Unique", ()),
     "ExpandShortArgMax": ("expand_short_argmax", "ArgMax", ()),
     "FuseAttention": ("fuse_attention", "FusedMatMul MatMul", ("AttentionFusion",)),
     "ExpandLosses": ("expand_losses", "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", ()),

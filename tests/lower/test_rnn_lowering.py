@@ -206,10 +206,11 @@ def test_machines_with_narrower_vectors_agree(op: str, lanes: int, monkeypatch: 
     Layer(op, batch=7, hidden=21, lengths=True, initial=True, direction="bidirectional").check()
 
 
+@pytest.mark.parametrize("steps", [1, 5])
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
 @pytest.mark.parametrize("op", GATES)
-def test_workers_share_the_hidden_units_of_one_long_sequence(op: str, direction: str) -> None:
-    layer = Layer(op, steps=5, batch=1, inputs=9, hidden=440, direction=direction, lengths=True, initial=True)
+def test_workers_share_the_hidden_units_of_one_sequence(op: str, direction: str, steps: int) -> None:
+    layer = Layer(op, steps=steps, batch=1, inputs=9, hidden=440, direction=direction, lengths=True, initial=True)
     layer.check()
     content, feeds = layer.model()
     results = []
@@ -218,7 +219,7 @@ def test_workers_share_the_hidden_units_of_one_long_sequence(op: str, direction:
         results.append(run_native(graph, compiled, feeds))
     passes = 2 if op == "GRU" else 1
     kernels = [step.kernel for step in compiled.lowered.steps if isinstance(step, KernelStep)]
-    assert sum(isinstance(kernel, RecurrentKernel) for kernel in kernels) == 2 + 5 * passes
+    assert sum(isinstance(kernel, RecurrentKernel) for kernel in kernels) == 2 + steps * passes
     for other in results[1:]:
         for first, second in zip(results[0], other):
             np.testing.assert_array_equal(first, second)

@@ -384,7 +384,9 @@ class Executable:
         self._take_back(context)
 
     def _launch_block(self, context: RunContext) -> None:
-        if context.alone:
+        if context.short:
+            self.core.pool.launch_short(context.block_address, context.block_view, BLOCK_POOL)
+        elif context.alone:
             self._launch_alone(context.block_address)
         else:
             self.core.pool.launch(context.block_address, context.block_view, BLOCK_POOL)
@@ -451,7 +453,9 @@ class Executable:
         for array in results:
             view[position] = id(array)
             position += 1
-        if context.alone:
+        if context.short:
+            self.core.pool.launch_short(context.block_address, context.block_view, BLOCK_POOL)
+        elif context.alone:
             self._launch_alone(context.block_address)
         else:
             self.core.pool.launch(context.block_address, context.block_view, BLOCK_POOL)

@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx import errors
 from sardonyx.forks import ForkSafeLock
-from sardonyx.program.image import PARALLEL_FROM, SHARED_FROM, ProgramImage
+from sardonyx.program.image import PARALLEL_FROM, SHARED_FROM, SHORT_FROM, ProgramImage
 from sardonyx.runtime.arena import Arena, ArenaLayout
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
         def launch_alone(self) -> Callable[[int], None]: ...
 
         def launch(self, block: int, pool_entry: memoryview, position: int) -> None: ...
+
+        @property
+        def keeps_awake(self) -> bool: ...
+
+        def launch_short(self, block: int, pool_entry: memoryview, position: int) -> None: ...
 
         def run_loop(self, block: int, alone: bool) -> None: ...
 
@@ -79,7 +84,7 @@ class SizeConflict(Exception):
 class RunMemory:
     """Memory of one run at a time."""
 
-    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "sizes", "states", "table")
+    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "short", "sizes", "states", "table")
 
     def __init__(self, table_size: int, fault_entries: int) -> None:
         self.table = np.zeros(max(table_size, 1), np.int64)
@@ -91,6 +96,7 @@ class RunMemory:
         self.sizes: tuple[int, ...] = ()  # the values of all dims
         self.dims: Array = np.empty(0, np.int64)  # the same as an array
         self.alone = True  # the whole program is too small to gain from a second worker
+        self.short = False  # but for workers that are awake as it is
         self.faults = np.zeros(fault_entries, np.int64)  # where kernels report bad data
         self.states: StateSet | None = None  # what outlives its runs
 
@@ -201,6 +207,7 @@ class NativeCore:
         work = dims[self.work_numbers]
         context.table[self._work_slots] = np.maximum(work // SHARED_FROM, 1)
         context.alone = self.pool.workers == 1 or not (work >= 2 * PARALLEL_FROM).any()
+        context.short = context.alone and self.pool.keeps_awake and int(work[work >= 2 * SHARED_FROM].sum()) >= SHORT_FROM
         context.known = symbols
 
     def _check_rules(self, dims: Array, is_open: Callable[[int, int], bool]) -> None:

@@ -66,6 +66,11 @@ class PlainPool(Pool):
 
     _crew: _Crew
 
+    @property
+    def keeps_awake(self) -> bool:
+        """Workers wait in Python, asleep."""
+        return False
+
     @cached_property
     def _bind(self) -> Callable[..., None]:
         return self._function("bind")

@@ -16,16 +16,17 @@ import os
 import sys
 import time
 import weakref
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from sardonyx import errors
 from sardonyx.codegen.blocks import ASLEEP_AT, IDLE, LINE, NOWHERE, PATIENCE, POOL_BYTES, PRESSURE, SPINS, UNDONE, WAKER, WORKERS
 from sardonyx.codegen.loader import LoadedCode
 from sardonyx.forks import ForkSafeLock, cached_property, held_off, importing
-from sardonyx.runtime.contention import TrialTable
+from sardonyx.runtime.contention import CloseRuns, TrialTable
 from sardonyx.target.machine import PLAIN
 
 if TYPE_CHECKING:
@@ -102,8 +103,13 @@ class Pool:
         self._address = 0
         self._sharers = 0
         self._pressure, self._patience = ctypes.c_int64(), ctypes.c_int64()  # of the block, once there is one
-        self._trials = TrialTable()
+        self._trials, self._close_runs = TrialTable(), CloseRuns()
         _pools.add(self)
+
+    @property
+    def keeps_awake(self) -> bool:
+        """Whether workers are awake for a while after a run: then short programs may share them (`launch_short`)."""
+        return self.workers > 1 and self._spins > 0
 
     @cached_property
     def _cores(self) -> int:
@@ -184,6 +190,24 @@ class Pool:
         finally:
             running.pop()
 
+    def launch_short(self, block: int, pool_entry: memoryview, position: int) -> None:
+        """Run a launch block of a program that is too short to wake workers for: on those that are awake, or alone."""
+        close, now = self._close_runs, perf_counter()
+        if close.begin(now, get_ident()) and not self._is_pressed(now):
+            self.launch(block, pool_entry, position)
+        else:
+            pool_entry[position] = 0
+            self.launch_alone(block)
+        close.ended = perf_counter()
+
+    def _is_pressed(self, now: float) -> bool:
+        """Whether a worker was held up a moment ago, which a short run had better not be part of."""
+        if self._pressure.value <= 0:
+            return False
+        self._close_runs.hold_off(now)
+        self._pressure.value = 0
+        return True
+
     def run_loop(self, block: int, alone: bool) -> None:
         """Run a loop block (see `codegen.driver`) until it comes back."""
         if alone:
@@ -207,7 +231,7 @@ class Pool:
         """Run a program after a worker was held up: on the pool or alone, whichever has turned out faster (`contention`)."""
         trials = self._trials.of(program)
         shared = trials.is_shared() and self._take()
-        start, worked = time.perf_counter(), time.thread_time()
+        start, worked = perf_counter(), time.thread_time()
         try:
             run(shared)
         finally:
@@ -215,7 +239,7 @@ class Pool:
                 self._busy.release()
             else:  # in the end the pool is tried again in any case
                 self._pressure.value = max(0, self._pressure.value - _ALONE)
-        trials.record(shared, time.perf_counter() - start, time.thread_time() - worked)
+        trials.record(shared, perf_counter() - start, time.thread_time() - worked)
         if trials.is_quiet:  # nobody was held up: the worker just had more to do
             self._patience.value = min(2 * self._patience.value, _MOST_PATIENCE)
             self._pressure.value = 0

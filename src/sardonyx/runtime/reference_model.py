@@ -36,6 +36,7 @@ class _NoWorkers:
     """The pool of programs that have nothing for it to do."""
 
     workers = 1
+    keeps_awake = False
 
     def native_function(self, name: str) -> int:
         return 0
@@ -50,6 +51,9 @@ class _NoWorkers:
         self.run(block, 0, 0)
 
     def launch(self, block: int, pool_entry: memoryview, position: int) -> NoReturn:
+        self.run(block, 0, 0)
+
+    def launch_short(self, block: int, pool_entry: memoryview, position: int) -> NoReturn:
         self.run(block, 0, 0)
 
     def run_loop(self, block: int, alone: bool) -> NoReturn:

@@ -508,7 +508,7 @@ class Layer:
     def _is_stepwise(self, operations: int) -> bool:
         """Whether workers had better share the hidden units of one sequence, step by step."""
         one = self.directions == 1 and self.batch == 1
-        return one and isinstance(self.steps, int) and 2 <= self.steps <= _MOST_STEPS and operations >= _SHARED_FROM
+        return one and isinstance(self.steps, int) and 1 <= self.steps <= _MOST_STEPS and operations >= _SHARED_FROM
 
     def _steps(
         self,
@@ -532,9 +532,10 @@ class Layer:
             self._step(first_window, start, count * self.blocks, work, reads, [ring.buffer], 2 * count * products)
         for time in range(self.steps):
             for number, one in enumerate(kernel.passes):
-                # Workers are awake between these steps: they are worth sharing from far less work on than others.
+                # Workers are awake between these steps: they are worth sharing from far less work on than others. A single one is
+                # shared only with workers that are awake as it is.
                 products = one.gates * self.hidden * self.hidden
-                step, work = replace(kernel, part=str(number)), products * _AWAKE // 25
+                step, work = replace(kernel, part=str(number)), products * (_AWAKE if self.steps > 1 else 1) // 25
                 now = {**arguments, "time": time}
                 self._step(step, now, count * self.blocks, work, [*reads, *changing], writes, 2 * count * products)
         if any(kernel.final):

@@ -72,6 +72,10 @@ def test_kernels_with_other_code_have_other_keys() -> None:
         replace(KERNEL, lengths="i64", has_first_positions=True),
         replace(KERNEL, columns=64),
         replace(KERNEL, queries=1),
+        replace(KERNEL, clears_nan=True),
+        replace(KERNEL, captured=accumulator("f32")),
+        replace(KERNEL, captured=accumulator("f32").cast("f16")),
+        replace(KERNEL, captured=accumulator("f32"), hidden=1.0),
         replace(KERNEL, score=masked, operands=(Operand("f32", "unit"),)),
         replace(KERNEL, score=masked, operands=(Operand("f32", "zero"),)),
     ]

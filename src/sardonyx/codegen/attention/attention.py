@@ -58,6 +58,7 @@ class _Block:
     o: str
     operands: list[str]
     sink: str  # a vector of the head's, if there are any
+    captured: str  # where scores are stored, if they are
 
 
 class _AttentionEmitter(BlockEmitter):
@@ -74,6 +75,7 @@ class _AttentionEmitter(BlockEmitter):
         self.lengths = a["lengths"] if kernel.lengths else ""
         self.first_positions = a["first_positions"] if kernel.has_first_positions else ""
         self.sinks = a.tensor("sinks") if kernel.has_sinks else None
+        self.captured = None if kernel.captured is None else a.tensor("captured")
         self.scale = self.number(scale)
         self.scores = f.let(f"alloca [{QUERIES * KEYS} x {self.element}], align 64", "scores")
         # For each row: the largest score so far; the one of this part, then what is subtracted; the sum of exponentials so far;
@@ -112,9 +114,15 @@ class _AttentionEmitter(BlockEmitter):
             self.address(self.o, self.element, entry, head, first),
             operands,
             "" if self.sinks is None else self.e.load_scalar(self.address(self.sinks, self.element, head), self.k.type),
+            self._captured_at(entry, head, first),
         )
         self._attend(own)
         f.end(unit)
+
+    def _captured_at(self, *indices: str) -> str:
+        """Where what is stored of a query's scores lies."""
+        kernel = self.k.captured
+        return "" if self.captured is None or kernel is None else self.address(self.captured, memory_type(kernel.type), *indices)
 
     def _length(self, entry: str) -> tuple[str, str]:
         """How many keys a batch entry has, and how far its queries stand behind its start."""
@@ -448,6 +456,8 @@ class _AttentionEmitter(BlockEmitter):
             pointers.append(at)
             if operand.inner == "zero":
                 known[load(position, operand.type)] = self.e.load_scalar(at, operand.type)
+        if self.captured is not None and self.k.captured is not None:
+            pointers.append(f.element(block.captured, memory_type(self.k.captured.type), f.mul(row, self.captured.strides[2])))
         if self.k.banded:
             of_query = f.add(number, block.shift)
             if self.first_positions:
@@ -477,13 +487,19 @@ class _AttentionEmitter(BlockEmitter):
             else:
                 pointer = f.element(pointers[position], kind, f.mul(number, stride))
                 known[node] = self.e.load_strided(pointer, stride, operand.type, left)
-        (value,) = self.e.emit([k.score], known)
+        value, *stored = self.e.emit([k.score] if k.captured is None else [k.score, k.captured], known)
         if k.banded:
             masks, keys = self.e.type("bool"), f"<{self.lanes} x i32>"
             after = f.let(f"icmp sge {keys} {known[key()]}, {known[Expr('low', 'i32')]}")
             before = f.let(f"icmp sle {keys} {known[key()]}, {known[Expr('high', 'i32')]}")
             seen = f.let(f"and {masks} {after}, {before}")
             value = self.e.choose(seen, value, constant(k.type, float("-inf"), self.lanes), k.type)
+            if k.captured is not None:
+                hidden = constant(k.captured.type, k.hidden, self.lanes)
+                stored = [self.e.choose(seen, stored[0], hidden, k.captured.type)]
+        if k.captured is not None:
+            into = f.element(pointers[-1], memory_type(k.captured.type), number)
+            self.e.store(into, stored[0], k.captured.type, mask)
         return value
 
 

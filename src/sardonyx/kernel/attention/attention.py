@@ -16,6 +16,8 @@ queries are the last ones of each, or stand where `first_positions` say (those b
 K comes packed into strips ([strip][depth][lane], see `kernel.pack`), or as it lies, for few queries. Query heads share key heads
 in groups.
 
+Scores, or what they are made of, may be stored as well (`captured`), for keys of parts that a block goes through.
+
 Query heads may have sinks: a score each that takes part in the softmax like one more key, whose value is zero.
 
 Q, V and O (and K, if not packed) lie consecutively along depth or columns. The parallel range counts batch * heads * blocks of
@@ -70,6 +72,8 @@ class AttentionKernel:
     has_sinks: bool = False
     nan_rows: bool = False  # a row whose scores are all minus infinity gives NaN, as a softmax does
     clears_nan: bool = False  # a row with a score that is NaN has weights of 0
+    captured: Expr | None = None  # what is stored for each query and key that it looks at, if anything
+    hidden: float = 0.0  # what is stored instead for keys that a query does not see by its number
 
     @cached_property
     def key(self) -> str:
@@ -87,7 +91,8 @@ class AttentionKernel:
             self.nan_rows,
             self.clears_nan,
         )
-        return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}"
+        captured = "" if self.captured is None else f"|{self.hidden}|{canonical([self.captured])}"
+        return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}{captured}"
 
     @property
     def heights(self) -> range:
@@ -102,12 +107,12 @@ class AttentionKernel:
     @property
     def plain(self) -> bool:
         """Whether a score is a product and nothing else."""
-        return self.score == accumulator(self.type) and not self.banded
+        return self.score == accumulator(self.type) and not self.banded and self.captured is None
 
     @property
     def hides_strips(self) -> bool:
         """Whether strips of keys that masks hide from all queries of a block are looked for."""
-        return self.packed and bool(self.operands) and is_masked_product(self.score)
+        return self.packed and bool(self.operands) and self.captured is None and is_masked_product(self.score)
 
     @property
     def arguments(self) -> Arguments:
@@ -124,6 +129,7 @@ class AttentionKernel:
             *([address("lengths")] if self.lengths else []),
             *([address("first_positions")] if self.has_first_positions else []),
             *([tensor("sinks", 1)] if self.has_sinks else []),  # stride: head
+            *([tensor("captured", 3)] if self.captured is not None else []),  # batch entry, head, query
         )
 
 

@@ -18,7 +18,7 @@ from sardonyx.kernel.attention.attention import NO_LIMIT, AttentionKernel, key, 
 from sardonyx.kernel.attention.transposed import MOST_DEPTH, TransposedAttentionKernel, block_vectors
 from sardonyx.kernel.attention.transposed import units as transposed_units
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import FLOATS, Expr, const, load, select, walk
+from sardonyx.kernel.expr import FLOATS, Expr, const, load, reduced, select, walk
 from sardonyx.kernel.loops import Inner, Operand
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.matmul.pack import PackKernel
@@ -34,6 +34,8 @@ from sardonyx.target import cost
 
 _TIME_FIRST: Final = (0, 2, 1, 3)  # how a result with four axes lies: heads are mostly put beside each other next
 _FEW: Final = 6  # queries from which on it pays to pack the keys
+_MASKED_SCORES: Final = 2  # a mode of storing scores: with masks; 0 is as they are, 1 pressed into bounds
+_PROBABILITIES: Final = 3
 _FEWEST_UNITS: Final = 8  # of the kernel that does not: its blocks are larger, and workers should have some each
 
 
@@ -59,6 +61,9 @@ class Attend:
     sinks: View | None = None  # [heads], or one for all, of the type that is computed in
     nan_rows: bool = False  # what a query without any key gets (see the kernel)
     clears_nan: bool = False
+    captured: Expr | None = None  # what is stored of the scores, in `scores` [batch, heads, queries, keys], its last axis dense
+    scores: View | None = None
+    hidden: float = float("-inf")  # what is stored for keys that take no part
 
 
 def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
@@ -76,6 +81,8 @@ def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
     target = result
     if result.buffer.dtype.name != kind:
         target = transposed(ctx.scratch(dtypes.from_name(kind), [batch, queries, heads, v.shape[3]], "attended"), (0, 2, 1, 3))
+    if given.scores is not None:
+        _hide_all(ctx, group, given, given.scores)
     if _is_better_transposed(ctx, given, q, kind):
         _transposed_step(ctx, group, given, q, v, target, kind)
     else:
@@ -112,6 +119,8 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         has_sinks=given.sinks is not None,
         nan_rows=given.nan_rows,
         clears_nan=given.clears_nan,
+        captured=given.captured,
+        hidden=given.hidden,
     )
     extra = {
         name: view for name, view in (("lengths", given.lengths), ("first_positions", given.first_positions)) if view is not None
@@ -135,6 +144,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         operands=[(view.address, own) for view, own in zip(given.operands, strides)],
         **{name: view.address for name, view in extra.items()},
         **({} if given.sinks is None else {"sinks": (given.sinks.address, broadcast_strides(given.sinks, (heads,)))}),
+        **({} if given.scores is None else {"captured": (given.scores.address, given.scores.strides[:3])}),
     )
     sinks = [] if given.sinks is None else [given.sinks]
     reads = [view.buffer for view in (q, k, v, *given.operands, *extra.values(), *sinks)]
@@ -146,10 +156,59 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
             units(batch, heads, queries) * share,
             work * share,
             tuple(dict.fromkeys(reads)),
-            (target.buffer,),
+            (target.buffer, *([] if given.scores is None else [given.scores.buffer])),
             group.label,
             tuple(node.label for node in group.nodes),
             flops=2 * product([batch, heads, queries, keys]) * (size + v.shape[3]),
+        )
+    )
+
+
+def _hide_all(ctx: LowerContext, group: Group, given: Attend, scores: View) -> None:
+    """Scores that no query looks at: those of keys it does not see by its number, or that do not take part."""
+    keys = given.k.shape[2] if given.keys is None else given.keys
+    if not given.banded and given.lengths is None and keys == scores.shape[3]:
+        return
+    kind = scores.buffer.dtype.name
+    value = const(given.hidden, compute_type(kind)).cast(kind)
+    nodes = tuple(node.label for node in group.nodes)
+    ctx.step(loop_step(scores.shape, [scores], [kind], [(0, value)], target=ctx.target, label="hidden scores", nodes=nodes))
+
+
+def capture(ctx: LowerContext, given: Attend, value: Value, kind: str, *, probabilities: bool) -> None:
+    """Have scores stored as a value; where that is probabilities, `probabilities` follows the attention and needs all scores."""
+    captured = given.score if given.captured is None else given.captured
+    name = ctx.dtype(value).name
+    given.captured = captured.cast(name) if not probabilities else captured
+    if probabilities and name != kind:
+        given.scores = ctx.scratch(dtypes.from_name(kind), ctx.shape(value), "scores")
+    else:
+        given.scores = ctx.output(value)
+
+
+def probabilities(ctx: LowerContext, group: Group, given: Attend, value: Value) -> None:
+    """The stored scores as probabilities; a row of minus infinity alone is zeros."""
+    scores = given.scores
+    assert scores is not None
+    kind = scores.buffer.dtype.name
+    target = scores if ctx.dtype(value).name == kind else ctx.output(value)
+    x = load(0, kind)
+    top = reduced("maxnum", x, 0)
+    weight = math.exp_not_positive(x - select(top.eq(float("-inf")), const(0.0, kind), top))
+    total = reduced("sum", weight, 1)
+    share = weight * (const(1.0, kind) / select(total.eq(0.0), const(1.0, kind), total))
+    types = [kind, target.buffer.dtype.name]
+    ctx.step(
+        loop_step(
+            scores.shape,
+            [scores, target],
+            types,
+            [(1, share.cast(types[1]))],
+            target=ctx.target,
+            label="softmax",
+            nodes=tuple(node.label for node in group.nodes),
+            reduce="inner",
+            stash=[(0, weight)],
         )
     )
 
@@ -163,7 +222,7 @@ def _bits(number: float) -> int:
 def _is_better_transposed(ctx: LowerContext, given: Attend, q: View, kind: str) -> bool:
     """Whether the kernel that reads K as it lies takes less time than packing it: queries must fill most lanes of its vectors."""
     batch, heads, queries, size = q.shape
-    if kind != "f32" or given.banded or given.lengths or given.sinks or given.clears_nan:
+    if kind != "f32" or given.banded or given.lengths or given.sinks or given.clears_nan or given.scores:
         return False
     if not isinstance(queries, int) or not isinstance(size, int):
         return False
@@ -339,8 +398,9 @@ def _accepts(node: Node) -> str:
     kinds = float_kinds(node, (0, 1, 2, 4, 5))
     if len(kinds) != 1:
         return f"no kernel for keys and values of different types: {', '.join(sorted(kinds))}"
-    if len(node.outputs) > 3 and node.outputs[3].name:
-        return "the scores are an output"
+    reason = _accepts_scores(node)
+    if reason:
+        return reason
     precision = attrs.get("softmax_precision")
     if precision is not None and dtypes.from_onnx(precision).name != compute_type(*kinds):
         return "a softmax in another type"
@@ -362,6 +422,19 @@ def _accepts(node: Node) -> str:
     return ""
 
 
+def _accepts_scores(node: Node) -> str:
+    """Scores before any mask are computed for keys that queries see."""
+    if len(node.outputs) < 4 or not node.outputs[3].name:
+        return ""
+    attrs, mask, scores = attribute_values(node), input_at(node, 3), node.outputs[3].shape
+    if attrs["qk_matmul_output_mode"] >= _MASKED_SCORES:
+        return ""
+    limits = (attrs.get("left_window_size"), attrs.get("right_window_size"))
+    is_limited = attrs.get("is_causal") or input_at(node, 6) is not None or any((limit or -1) >= 0 for limit in limits)
+    reaches_all = mask is None or (bool(mask.shape) and bool(scores) and (mask.shape or ())[-1] == (scores or ())[-1])
+    return "scores of keys that are not seen are an output" if is_limited or not reaches_all else ""
+
+
 @template("Attention", types={"T1": FLOATS, "T2": FLOATS}, accepts=_accepts)
 def attention(ctx: LowerContext, group: Group) -> None:
     """The operator of ONNX."""
@@ -377,7 +450,7 @@ def attention(ctx: LowerContext, group: Group) -> None:
     past_key, past_value = (input_at(node, position) for position in (4, 5))
     keys = joined(ctx, None if past_key is None else ctx.view(past_key), k, outputs[1])
     values = joined(ctx, None if past_value is None else ctx.view(past_value), v, outputs[2])
-    if outputs[0] is None:
+    if outputs[0] is None and outputs[3] is None:
         return
     kind = compute_type(q.buffer.dtype.name)
     scale = attrs.get("scale")
@@ -389,7 +462,7 @@ def attention(ctx: LowerContext, group: Group) -> None:
         q,
         keys,
         values,
-        split_heads(_result(ctx, outputs[0]), attrs.get("q_num_heads") or 0),
+        split_heads(_result(ctx, node.outputs[0]), attrs.get("q_num_heads") or 0),
         1 / sqrt(max(size, 1)) if scale is None else float(scale),
         score,
         banded=causal or (left or -1) >= 0 or (right if right is not None else -1) >= 0,
@@ -402,9 +475,19 @@ def attention(ctx: LowerContext, group: Group) -> None:
         given.lengths = ctx.contiguous(lengths)
         ctx.check_equal(given.lengths.shape[0], q.shape[0])
     mask = input_at(node, 3)
+    mode = attrs["qk_matmul_output_mode"]
+    if mode < _MASKED_SCORES:
+        given.captured = accumulator(kind) if mode == 0 else score
     if mask is not None:
         _add_mask(ctx, given, ctx.view(mask), kind)
+    scores = outputs[3]
+    if scores is None:
+        given.captured = None
+    else:
+        capture(ctx, given, scores, kind, probabilities=mode == _PROBABILITIES)
     attend(ctx, group, given)
+    if scores is not None and mode == _PROBABILITIES:
+        probabilities(ctx, group, given, scores)
 
 
 def _result(ctx: LowerContext, value: Value) -> View:

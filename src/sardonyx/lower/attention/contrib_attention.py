@@ -17,7 +17,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.kernel.attention.attention import key
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, const, load, select
-from sardonyx.lower.attention.attention import Attend, attend, input_at, joined, split_heads, used_outputs
+from sardonyx.lower.attention.attention import Attend, attend, capture, input_at, joined, split_heads, used_outputs
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
@@ -59,8 +59,8 @@ def _accepts_multi_head(node: Node) -> str:
         return "a past in a buffer with room, or beams"
     if (input_at(node, 6) is None) != (input_at(node, 7) is None):
         return "a past without keys or values"
-    if len(node.outputs) > 3 and node.outputs[3].name:
-        return "the scores are an output"
+    if len(node.outputs) > 3 and node.outputs[3].name and attribute_values(node).get("unidirectional"):
+        return "the scores of keys that are not seen are an output"
     if len(shape) == 5:
         fits = keys is None and values is None
     elif len(shape) != 3 or keys is None:
@@ -97,12 +97,14 @@ def multi_head_attention(ctx: LowerContext, group: Group) -> None:
     past_key, past_value = (input_at(node, position) for position in (6, 7))
     keys = joined(ctx, None if past_key is None else ctx.view(past_key), k, outputs[1])
     values = joined(ctx, None if past_value is None else ctx.view(past_value), v, outputs[2])
-    if outputs[0] is None:
+    if outputs[0] is None and outputs[3] is None:
         return
-    given = _plain(q, keys, values, split_heads(ctx.output(outputs[0]), heads), attrs)
+    given = _plain(q, keys, values, split_heads(ctx.output(node.outputs[0]), heads), attrs)
     given.offset = 0 if past_key is None else ctx.shape(past_key)[2]
     given.banded, given.right = (True, 0) if attrs.get("unidirectional") else (False, given.right)
     add_masks(ctx, given, input_at(node, 4), input_at(node, 5), attrs)
+    if outputs[3] is not None:
+        capture(ctx, given, outputs[3], "f32", probabilities=False)
     attend(ctx, group, given)
 
 

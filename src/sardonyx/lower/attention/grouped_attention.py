@@ -19,9 +19,11 @@ from sardonyx.kernel.expr import const, index, load, select
 from sardonyx.lower.attention.attention import (
     Attend,
     attend,
+    capture,
     convert,
     float_kinds,
     input_at,
+    probabilities,
     softcapped,
     split_heads,
     used_outputs,
@@ -37,14 +39,17 @@ from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, View
 
 _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS, _SINKS = 5, 6, 7, 8, 9, 10, 11
+_PROBABILITIES = 2  # of the modes of qk_output; 1 is scores
 
 
 def _accepts(node: Node) -> str:
     attrs = attribute_values(node)
     if any(input_at(node, position) is not None for position in range(_SINKS + 1, 16)):
         return "quantized caches or normalized heads"
-    if attrs.get("sliding_window_cache") or attrs.get("kv_cache_bit_width") or attrs.get("qk_output"):
-        return "a sliding or quantized cache, or the scores as an output"
+    if attrs.get("sliding_window_cache") or attrs.get("kv_cache_bit_width"):
+        return "a sliding or quantized cache"
+    if attrs.get("qk_output") == _PROBABILITIES and (input_at(node, _SINKS) is not None or attrs.get("smooth_softmax") == 1):
+        return "probabilities beside a sink as an output"
     window = attrs.get("local_window_size")
     if window is not None and window >= 0 and not attrs.get("causal"):
         return "a window that is not causal"
@@ -115,7 +120,7 @@ class _Grouped:
             q, k = (self._rotated(view, *angles) for view in (q, k))
         keys = self._cached(input_at(self.node, 3), k, self.outputs[1], first_positions)
         values = self._cached(input_at(self.node, 4), self.v, self.outputs[2], first_positions)
-        if self.outputs[0] is not None:
+        if self.outputs[0] is not None or self.outputs[3] is not None:
             self._attend(q, keys, values, first_positions)
 
     def _first_positions(self) -> View:
@@ -209,12 +214,11 @@ class _Grouped:
         ctx, attrs = self.ctx, self.attrs
         size = q.shape[3]
         assert isinstance(size, int)
-        assert self.outputs[0] is not None
         given = Attend(
             q,
             keys,
             values,
-            split_heads(ctx.output(self.outputs[0]), self.heads),
+            split_heads(ctx.output(self.node.outputs[0]), self.heads),
             float(attrs.get("scale") or 1 / sqrt(max(size, 1))),
             softcapped(accumulator("f32"), attrs.get("softcap")),
             banded=bool(attrs.get("causal")),
@@ -234,4 +238,11 @@ class _Grouped:
             ctx.check_broadcast(view.shape[:-1], (self.batch, self.heads, self.queries))
             given.operands.append(View(view.buffer, (*view.shape[:-1], given.keys), view.strides, view.offset))
             given.score = given.score + load(0, view.buffer.dtype.name).cast("f32")
+        scores, mode = self.outputs[3], attrs.get("qk_output")
+        if scores is not None and mode:
+            given.keys = dim_min(ctx.shape(scores)[3], keys.shape[2] if given.keys is None else given.keys)
+            given.hidden = float("-inf") if mode == _PROBABILITIES else 0.0
+            capture(ctx, given, scores, "f32", probabilities=mode == _PROBABILITIES)
         attend(ctx, self.group, given)
+        if scores is not None and mode == _PROBABILITIES:
+            probabilities(ctx, self.group, given, scores)

@@ -38,6 +38,7 @@ from sardonyx.passes.layout_region import (
     is_float,
 )
 from sardonyx.passes.protocol import PassResult
+from sardonyx.passes.quantized_values import before_bytes
 from sardonyx.records import dataclass
 from sardonyx.target.levels import generic
 from sardonyx.target.target import Target
@@ -46,7 +47,6 @@ _LONGEST_ROW: Final = 64  # kernel columns of depthwise convolutions and pools: 
 MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every phase of its stride
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _TRANSPOSE_ATTRS: Final = (*_CONV_ATTRS, "output_padding", "output_shape")
-_QUANTIZES: Final = frozenset(("DynamicQuantizeLinear", "QuantizeLinear"))
 _USUAL: Final = generic("x86-64-v3")  # until somebody says what code is made for
 _POOL_ATTRS: Final = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
 
@@ -69,10 +69,10 @@ class AssignLayout:
 def assign_layout(graph: Graph, target: Target, *, exact: bool = False) -> PassResult:
     """Rewrite a graph and its subgraphs for the vectors of a target.
 
-    Where numbers are quantized on the way, a last bit may become a whole step: there convolutions are exact, too.
+    Where what they make becomes bytes later, a last bit may become a whole step: such convolutions are exact, too.
     """
-    exact = exact or any(node.op_type in _QUANTIZES for node in graph.nodes)
-    region = Region(graph, target, exact=exact)
+    exact_nodes = frozenset(graph.nodes) if exact else before_bytes(graph)
+    region = Region(graph, target, exact_nodes)
     for node in list(graph.nodes):
         rule = _RULES.get((node.domain, node.op_type))
         if rule is None and is_elementwise(node):
@@ -83,7 +83,7 @@ def assign_layout(graph: Graph, target: Target, *, exact: bool = False) -> PassR
     changes, reasons = region.changes, list(region.reasons)
     for node in list(graph.nodes):
         for subgraph in node.subgraphs():
-            inner = assign_layout(subgraph, target, exact=exact)
+            inner = assign_layout(subgraph, target, exact=node in exact_nodes)
             changes += inner.changes
             reasons += inner.reasons
     return PassResult(changes > 0, tuple(reasons), changes)
@@ -161,7 +161,7 @@ def _conv(region: Region, node: Node) -> None:
         domain=DOMAIN,
         block=block,
         plain=1 if few else None,
-        exact=1 if region.exact else None,
+        exact=1 if node in region.exact else None,
         **_attrs(node, _CONV_ATTRS),
     )
     region.replace(node, [made])
@@ -196,7 +196,7 @@ def _conv_transpose(region: Region, node: Node) -> None:
         shape,
         domain=DOMAIN,
         block=region.block,
-        exact=1 if region.exact else None,
+        exact=1 if node in region.exact else None,
         **_attrs(node, _TRANSPOSE_ATTRS),
     )
     region.replace(node, [made])

@@ -61,7 +61,7 @@ def _conv_grad_data(region: Region, node: Node) -> None:
     assert blocked is not None
     name = "BlockedDepthwiseGradData" if groups > 1 and inputs == 1 and max(strides) > 1 else "BlockedConvGradData"
     inner = [blocked.value, weights, node.inputs[2]]
-    exact = 1 if region.exact and name == "BlockedConvGradData" else None
+    exact = 1 if node in region.exact and name == "BlockedConvGradData" else None
     made = region.add(node, name, inner, shape, domain=DOMAIN, block=region.block, exact=exact, **_attrs(node))
     region.replace(node, [made])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ class Region:
 
     graph: Graph
     target: Target
-    exact: bool = False  # convolutions add up what their definition says
+    exact: Collection[Node] = ()  # convolutions that add up what their definition says
     known: dict[Value, Blocked] = field(default_factory=dict)  # plain value -> the same in blocks
     reasons: list[str] = field(default_factory=list)
     changes: int = 0  # nodes that were replaced

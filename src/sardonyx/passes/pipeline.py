@@ -97,6 +97,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
 )
 _FUSE: Final[tuple[Optimization, ...]] = (
     later("FormBlockProducts"),  # before those of integers: activations that are floats stay so
+    later("WidenNibbles"),  # after block products, which read weights as they are stored
     later("FormMatMulIntegerToFloat"),
     later("FormIntegerMatMul"),  # before the patterns of float products
     later("PushDequantize"),

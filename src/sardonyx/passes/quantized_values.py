@@ -7,12 +7,13 @@ from typing import Final
 import numpy as np
 
 from sardonyx import dtypes
-from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.passes.protocol import is_standard
 from sardonyx.passes.rewriter import Rewriter, dtype_of
 from sardonyx.records import dataclass
 
 BYTES: Final = frozenset((dtypes.UINT8, dtypes.INT8))
+_FINE_BITS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -81,3 +82,29 @@ def same_parameters(g: Rewriter, first: Quantization, second: Quantization) -> b
     zeros = [0.0 if each.zero_point is None else g.number(each.zero_point) for each in (first, second)]
     sound = scales[0] is not None and np.finfo(np.float32).tiny <= scales[0] < np.finfo(np.float32).max / 512
     return bool(sound and scales[0] == scales[1] and zeros[0] is not None and zeros[0] == zeros[1])
+
+
+def before_bytes(graph: Graph) -> frozenset[Node]:
+    """The nodes of a graph whose results have a part in numbers that are rounded to bytes, by whatever way they get there."""
+    found: set[Node] = set()
+    waiting = [node for node in graph.nodes if _makes_bytes(node)]
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        found.add(node)
+        read = [*node.inputs, *(value for inner in node.subgraphs() for value in captured_values(inner))]
+        waiting += [value.producer for value in read if value is not None and value.producer is not None]
+    return frozenset(found)
+
+
+def _makes_bytes(node: Node) -> bool:
+    if node.op_type == "DynamicQuantizeLinear" or (node.op_type == "QuantizeLinear" and not _is_fine(node.outputs[0])):
+        return True
+    return any(_makes_bytes(each) for inner in node.subgraphs() for each in inner.nodes)
+
+
+def _is_fine(value: Value) -> bool:
+    """Whether a step of these integers is as little as other roundings."""
+    dtype = dtype_of(value)
+    return dtype is not None and dtype.bits >= _FINE_BITS

@@ -59,6 +59,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "TrimKernels": ("trim_kernels", "Conv", ()),
     "MergeBranches": ("merge_branches", "Add Sub Sum", ()),
     "FormMatMulIntegerToFloat": ("form_integer_matmuls", "Mul", ("MatMulIntegerToFloatFusion",)),
+    "WidenNibbles": ("widen_nibbles", "DequantizeLinear", (QDQ_PASSES,)),
     "FormIntegerMatMul": ("form_integer_matmuls", "Gemm MatMul", (QDQ_PASSES,)),
     "PushDequantize": ("push_dequantize", "Gather", ("QDQPropagationTransformer",)),
     "PullQuantize": ("form_integer_convs", "QuantizeLinear", (QDQ_PASSES, "ReluQuantFusion", "ClipQuantFusion")),

@@ -34,6 +34,10 @@ def kernel(tile: MatmulTile) -> LoadedCode:
         if tile.joined:
             more.append(("i1", f.let(f"icmp ne i64 {f.argument('%args', 9)}, 0")))
             more += [("ptr", f.argument("%args", number, "ptr")) for number in (10, 11)]
+        if tile.difference:
+            more += [("ptr", f.argument("%args", number, "ptr")) for number in (8, 9)]
+        if tile.fetches:
+            more.append(("ptr", f.argument("%args", 10, "ptr")))
         Tiles(f).call(tile, TileArguments(a[0], a[1], a[2], a[3], a[4], a[7], a[5], a[6]), *more)
         _compiled[tile] = load(llvm.compile_to_object(module(f), host()), host().runtime)
     return _compiled[tile]
@@ -78,6 +82,23 @@ def test_ragged_columns_are_added_to_what_is_there(count: int, depth: int, first
     run(tile, [c, 4 * columns, a, 4 * depth, b, 4 * columns, 0, depth, count, int(first), old, new])
     expected = (before * old[:, None] + a @ b) * new[:, None]
     np.testing.assert_allclose(c, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("place", ["apart", "first", "second"])
+def test_a_difference_of_strips_is_multiplied_and_left_behind(rows: int, compact: bool, place: str) -> None:
+    width = 2 * LANES["f32"]
+    tile = MatmulTile("f32", LANES["f32"], rows, 2, 1, width, difference=True, fetches=True, compact=compact)
+    for depth in (0, 1, 4, 33):
+        a = numbers(rows, depth, kind="f32", seed=1)
+        x, y = (numbers(depth, width, kind="f32", seed=seed) for seed in (2, 3))
+        c, made = numbers(rows, width, kind="f32", seed=4), numbers(depth, width, kind="f32", seed=5)
+        made = {"apart": made, "first": x, "second": y}[place]
+        expected = x - y
+        run(tile, [c, 4 * width, a, 4 * depth, x, 0, 0, depth, y, made, 12345])  # what is fetched may lie anywhere
+        np.testing.assert_array_equal(made, expected)
+        np.testing.assert_allclose(c, a @ expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_order_of_summation_does_not_depend_on_the_height() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.matmul import dot, matmul, pack
 from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, QuadPackKernel
 from sardonyx.kernel.matmul.matmul import MatMulKernel, heights, strip_vectors, tallest
+from sardonyx.kernel.matmul.strassen import StrassenKernel, lowest_tile
 from targets import described
 
 PLAIN = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
@@ -133,3 +136,22 @@ def test_all_that_changes_the_code_of_a_product_of_bytes_changes_the_key() -> No
     assert len({one.key for one in kernels}) == len(kernels)
     with pytest.raises(ValueError, match="packed in quads"):
         product(b="rows")
+
+
+def test_strassens_kernels_have_keys_of_their_own() -> None:
+    fields: dict[str, Any] = {"batch": 0, "vectors": 4, "rows": 6, "heights": (5, 6), "whole": True}
+    own = {**fields, "lowest": 5}
+    halves = StrassenKernel(**own, epilogue=PLAIN)
+    alike = MatMulKernel(**fields, epilogue=PLAIN, type="f32", b_type="f32", b="packed", unit_depth=True)
+    changes = ({"batch": 1}, {"whole": False}, {"lowest": 4})
+    others = [StrassenKernel(**{**own, **change}, epilogue=PLAIN) for change in changes]
+    assert len({kernel.key for kernel in (halves, alike, *others)}) == 5
+    for change in ({"type": "f64"}, {"b": "rows"}, {"unit_depth": False}):
+        with pytest.raises(ValueError, match="Strassen's products are of f32"):
+            StrassenKernel(**{**own, **change}, epilogue=PLAIN)
+
+
+def test_no_tile_of_many_rows_is_lower_than_the_lowest() -> None:
+    for most in (6, 8, 12):
+        lowest = lowest_tile(range(16, 16 + most * most), most)
+        assert all(half // -(-half // most) >= lowest for half in range(16, 2000))

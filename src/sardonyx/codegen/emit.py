@@ -47,6 +47,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "matmul.int8.Int8MatMulKernel": "matmul.int8.emit_int8_matmul_kernel",
     "matmul.int8.QuadPackKernel": "matmul.int8.emit_quad_pack_kernel",
     "matmul.pairs.PairMatMulKernel": "matmul.pairs.emit_pair_matmul_kernel",
+    "matmul.strassen.StrassenKernel": "matmul.strassen.emit_strassen_kernel",
     "matmul.pack.PackKernel": "matmul.pack.emit_pack_kernel",
     "rnn.rnn.RecurrentKernel": "rnn.rnn.emit_recurrent",
     "attention.attention.AttentionKernel": "attention.attention.emit_attention",

@@ -44,6 +44,7 @@ from sardonyx.target.target import Target
 
 FOLDING_LIMIT_KEY: Final = "optimization.constant_folding_max_output_size_in_bytes"
 EXACT_KEY: Final = "session.exact_convolution"  # "1": no algorithm that rounds otherwise than the plain sum
+EXACT_PRODUCTS_KEY: Final = "session.exact_matmul"  # the same for products of matrices
 KEEP_QDQ_KEY: Final = "session.disable_quant_qdq"  # "1": what is quantized and dequantized again is computed in floats
 
 _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their patterns know the parts
@@ -146,6 +147,7 @@ _LAYOUT: Final[tuple[Optimization, ...]] = (
     MergeTransposes(),
     later("TransposeSoftmax"),  # after PushTransposes, which would take its Transposes out again
     RemoveUnused(),
+    later("HalveProducts"),  # of all products there are, those of integers and of attention taken out
     later("FormConv"),
     later("FitGroups"),
     later("AssignLayout"),  # the patterns above know standard convolutions
@@ -271,6 +273,8 @@ def _configured_later(pass_: RuleToLoad, options: CompileOptions, target: Target
         return pass_
     if pass_.name == "AssignLayout":
         return pass_.with_settings(target=target, exact=options.flag(EXACT_KEY))
+    if pass_.name == "HalveProducts":
+        return pass_.with_settings(exact=options.flag(EXACT_PRODUCTS_KEY))
     if pass_.name == "FormByteTables":
         return pass_.with_settings(is_used=target.has_byte_permute)
     for_target = ("FormConv", "FitGroups", "SplitBatches", "TransposeSoftmax")

@@ -100,6 +100,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "TransposeSoftmax": ("transpose_softmax", "LogSoftmax Softmax", ()),
     "FormConv": ("form_convs", "ConvTranspose", ()),
     "FitGroups": ("fit_groups", "Conv ConvTranspose", ()),
+    "HalveProducts": ("halve_products", "FusedMatMul Gemm MatMul", ()),
     "SplitBatches": ("split_batches", "BlockedConv BlockedConvTranspose BlockedPool BlockedResize", ()),
 }
 _PRODUCTS: Final = "Conv ConvTranspose Gemm MatMul"

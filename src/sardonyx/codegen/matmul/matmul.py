@@ -106,7 +106,7 @@ class MatMulEmitter:
             from sardonyx.codegen.matmul.experts import grouped_tile, skip_empty  # lazy: few products are of experts
 
             unit = f.loop("%begin", "%end")
-            tile = grouped_tile(f, self.tiles, unit.index, self._ceildiv(self.columns, self.strip))
+            tile = grouped_tile(f, self.tiles, unit.index, self.ceildiv(self.columns, self.strip))
             batch, strip, row, height = [tile.group], tile.strip, tile.row, tile.height
             skip_empty(f, tile, following)
         else:
@@ -134,7 +134,7 @@ class MatMulEmitter:
             self._tile(height_, height, a, b, count, full, pointers, following, spilled)
         if not (self.short and self.k.whole and self._exact):
             f.label(spilled)
-            self._rows(height, count, pointers)
+            self.store_rows(self.tile, height, count, pointers)
             f.branch(following)
         f.label(following)
         f.end(unit)
@@ -142,15 +142,15 @@ class MatMulEmitter:
     def _tiles_in_order(self) -> tuple[Loop, list[str], str, str, str]:
         """The loop over tiles; the batch indices, strip, first row and height of each."""
         f = self.f
-        blocks = self._ceildiv(self.rows, self.k.rows)
-        strips = self._ceildiv(self.columns, self.strip)
+        blocks = self.ceildiv(self.rows, self.k.rows)
+        strips = self.ceildiv(self.columns, self.strip)
         base = f.let(f"udiv i64 {self.rows}, {blocks}", "i")
         higher = f.let(f"urem i64 {self.rows}, {blocks}", "i")
         group_tiles = f.mul(self.group, strips)
         matrix_tiles = f.mul(blocks, strips)
 
         unit = f.loop("%begin", "%end")
-        batch, within = self._decode(unit.index, matrix_tiles)
+        batch, within = self.decode(unit.index, matrix_tiles)
         group = f.let(f"udiv i64 {within}, {group_tiles}", "i")
         position = f.sub(within, f.mul(group, group_tiles))
         first = f.mul(group, self.group)
@@ -172,14 +172,14 @@ class MatMulEmitter:
         heights = self.k.heights
         return list(heights) == list(range(heights[0], heights[-1] + 1))
 
-    def _ceildiv(self, size: str, by: int) -> str:
+    def ceildiv(self, size: str, by: int) -> str:
         """At least 1: a matrix without elements has no tiles, and nothing may be divided by their number."""
         f = self.f
         parts = f.let(f"udiv i64 {f.add(size, by - 1)}, {by}", "i")
         none = f.let(f"icmp eq i64 {parts}, 0", "c")
         return f.let(f"select i1 {none}, i64 1, i64 {parts}", "i")
 
-    def _decode(self, unit: str, tiles: str) -> tuple[list[str], str]:
+    def decode(self, unit: str, tiles: str) -> tuple[list[str], str]:
         """The index on each batch axis, and the tile's number in its matrix."""
         f = self.f
         if not self.batch:
@@ -380,12 +380,12 @@ class MatMulEmitter:
             at = self.f.element(self.tile, self.element, number * self.lanes)
             self.e.store(at, value, self.k.type)
 
-    def _rows(self, height: str, count: str, pointers: list[str]) -> None:
+    def store_rows(self, tile: str, height: str, count: str, pointers: list[str]) -> None:
         """The epilogue of a tile on the stack: a function of its own, because constants of a long epilogue would otherwise be
         kept in registers that the sums need."""
         f, operands = self.f, self.k.epilogue.operands
         called = f"{f.name}_rows"
-        values = [("ptr", self.tile), ("i64", height), ("i64", count)]
+        values = [("ptr", tile), ("i64", height), ("i64", count)]
         for pointer, row_stride, column_stride in zip(pointers, self.row_strides, self.column_strides):
             values += [("ptr", pointer), ("i64", row_stride), ("i64", column_stride)]
         f.line(f"call void @{called}({', '.join(f'{kind} {value}' for kind, value in values)})")

@@ -6,6 +6,7 @@ inside the kernel's module: the code around it, however long, then takes no regi
 A lies along its depth, rows a stride apart, or transposed: along its rows. B lies in strips: row k of a strip is `vectors`
 vectors, and the next row is `step` elements on (an argument, if it is not known). C's rows are a stride apart; strips lie next
 to each other in it. The order of summation is the same for all tiles: results do not depend on how rows are divided into tiles.
+B may also be the difference of two strips, which is stored on the way: whoever needs it next finds it made.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from sardonyx.kernel.expr import BITS
 from sardonyx.records import dataclass
 
 _UNROLL: Final = 4
+_MANY_SUMS: Final = 12  # in flight that need not be unrolled
+_LINE: Final = 64  # bytes of the cache
+_QUARTERS: Final = 4
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
 _PARAMETERS: Final = (
     ("c", "ptr"), ("c_row", "i64"), ("a", "ptr"), ("a_row", "i64"), ("b", "ptr"),
@@ -42,12 +46,22 @@ class MatmulTile:
     # to, and of the result.
     joined: bool = False
     transposed: bool = False  # A's rows lie beside each other, and `a_row` is the stride along the depth
+    # B is what two strips differ by. Two more arguments: the address of what is subtracted, and where the difference is stored,
+    # which may be the place of either.
+    difference: bool = False
+    # One more argument, the last: an address from which on memory is brought to the second cache meanwhile, a quarter of the
+    # bytes that the strip has.
+    fetches: bool = False
+    compact: bool = False  # one row of B at a time, if sums are enough to keep the multipliers busy: the code is shorter
 
     @property
     def name(self) -> str:
         """Of the function."""
         step = "any" if self.step is None else str(self.step)
         kind = f"{'_ragged' if self.ragged else ''}{'_joined' if self.joined else ''}{'_transposed' if self.transposed else ''}"
+        kind += (
+            f"{'_difference' if self.difference else ''}{'_fetches' if self.fetches else ''}{'_compact' if self.compact else ''}"
+        )
         return f"tile_{self.type}_{self.rows}x{self.strips}x{self.vectors}_{step}{kind}"
 
 
@@ -112,6 +126,10 @@ class _TileEmitter:
             parameters.append(("count", "i64"))
         if tile.joined:
             parameters += [("first", "i1"), ("old", "ptr"), ("new", "ptr")]
+        if tile.difference:
+            parameters += [("subtracted", "ptr"), ("made", "ptr")]
+        if tile.fetches:
+            parameters.append(("ahead", "ptr"))
         self.function = self.f = FunctionBuilder(tile.name, parameters, "nounwind noinline", "internal")
         self.e = VectorEmitter(self.f, tile.lanes)
         self.kind = self.e.type(tile.type)
@@ -134,31 +152,56 @@ class _TileEmitter:
             starts = ["%a"]
         steps = ["0", "%a_row", f.mul("%a_row", 2)]
         strips = ["0", *(f.mul("%b_strip", number) for number in range(1, tile.strips))]
-        whole = f.let(f"and i64 %depth, {-_UNROLL}", "i")
+        at_once = 1 if tile.compact and tile.rows * self.columns >= _MANY_SUMS else _UNROLL
+        whole = f.let(f"and i64 %depth, {-_UNROLL}", "i") if at_once > 1 else "%depth"
         pointers = ["%b", *starts]
-        for begin, end, unroll in (("0", whole, _UNROLL), (whole, "%depth", 1)):
-            loop = f.loop(begin, end, unroll, [*(("ptr", at) for at in pointers), *((self.kind, value) for value in sums)])
-            moving, sums = loop.carry[: len(pointers)], loop.carry[len(pointers) :]
-            b = moving[0]
+        beside = ["%subtracted", "%made"] if tile.difference else []  # strips that move along with B
+        for begin, end, unroll in (("0", whole, at_once), (whole, "%depth", 1))[:at_once]:
+            carried = [*(("ptr", at) for at in (*pointers, *beside)), *((self.kind, value) for value in sums)]
+            loop = f.loop(begin, end, unroll, carried)
+            moving, sums = loop.carry[: len(pointers)], loop.carry[len(pointers) + len(beside) :]
+            b_pointers = [moving[0], *loop.carry[len(pointers) : len(pointers) + len(beside)]]
+            if tile.fetches and unroll == at_once:
+                self._fetch(loop.index, unroll)
             for k in range(unroll):
-                sums = self._multiply(b, strips, moving[1:], steps, sums, k)
-                b = f.element(b, "i8", self.step_bytes)
+                sums = self._multiply(b_pointers, strips, moving[1:], steps, sums, k)
+                b_pointers = [f.element(at, "i8", self.step_bytes) for at in b_pointers]
             forward = f.mul("%a_row", unroll) if tile.transposed else str(self.size * unroll)
-            following = [b, *(f.element(at, "i8", forward) for at in moving[1:])]
+            following = [b_pointers[0], *(f.element(at, "i8", forward) for at in moving[1:]), *b_pointers[1:]]
             ended = f.end(loop, [*following, *sums])
-            pointers, sums = ended[: len(pointers)], ended[len(pointers) :]
+            pointers, beside = ended[: len(pointers)], ended[len(pointers) : len(following)]
+            sums = ended[len(following) :]
         self._store(sums)
 
-    def _multiply(self, b: str, strips: list[str], starts: list[str], steps: list[str], sums: list[str], k: int) -> list[str]:
+    def _fetch(self, k: str, rows: int) -> None:
+        """Bring what is needed later to the second cache: a quarter of what so many rows of the strip are."""
+        f, bytes_ = self.f, self.columns * self.tile.lanes * self.size // _QUARTERS
+        at = f.element("%ahead", "i8", f.mul(k, bytes_))
+        for line in range(0, bytes_ * rows, _LINE):
+            f.fetch_ahead(f.element(at, "i8", line))
+
+    def _weights(self, b: list[str], strips: list[str]) -> list[str]:
+        """A row of B."""
+        f, tile = self.f, self.tile
+        weights = []
+        for strip in strips:
+            for number in range(tile.vectors):
+                mask = self.mask if number == tile.vectors - 1 else None
+                at = [f.element(f.element(base, "i8", strip), self.element, number * tile.lanes) for base in b]
+                weight = self.e.load(at[0], tile.type, mask)
+                if tile.difference:
+                    weight = f.let(f"fsub {self.kind} {weight}, {self.e.load(at[1], tile.type, mask)}")
+                    self.e.store(at[2], weight, tile.type, mask)
+                weights.append(weight)
+        return weights
+
+    def _multiply(
+        self, b: list[str], strips: list[str], starts: list[str], steps: list[str], sums: list[str], k: int
+    ) -> list[str]:
         f, tile = self.f, self.tile
         made = list(sums)
         name = f"llvm.fmuladd.{intrinsic_suffix(tile.type, tile.lanes)}"
-        weights = []
-        for strip in strips:
-            base = f.element(b, "i8", strip)
-            for number in range(tile.vectors):
-                mask = self.mask if number == tile.vectors - 1 else None
-                weights.append(self.e.load(f.element(base, self.element, number * tile.lanes), tile.type, mask))
+        weights = self._weights(b, strips)
         for row in range(tile.rows):
             if tile.transposed:
                 at = f.element(f.element(starts[0], "i8", f.mul("%a_row", k)), self.element, row)

@@ -19,6 +19,7 @@ from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.pairs import PairProduct
 from sardonyx.lower.matmul.product import Product, as_matrices, with_known_rows
+from sardonyx.lower.matmul.strassen import StrassenProduct, in_entries
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import transposed
 from sardonyx.program.steps import View
@@ -144,6 +145,10 @@ def lower_product(
         return
     a, b, shape, operand_strides = as_matrices(a, b, epilogue, group.shape)
     a, shape, operand_strides = with_known_rows(a, b, shape, operand_strides)
+    if attribute_values(node).get("_halves"):
+        a, shape, operand_strides = in_entries(ctx, _input(node, 0), a, shape, operand_strides)
+        StrassenProduct(ctx, group, a, b, epilogue, shape, operand_strides, kind).lower()
+        return
     _product_of(ctx, a, b)(ctx, group, a, b, epilogue, shape, operand_strides, kind).lower()
 
 

@@ -26,7 +26,7 @@ from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.matmul.weights import pack_strips
 from sardonyx.lower.matmul.weights import transposed as transpose_matrices
 from sardonyx.lower.views import transposed
-from sardonyx.program.steps import Address, Argument, Kernel, KernelStep, View
+from sardonyx.program.steps import Address, Argument, Buffer, Kernel, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 
@@ -124,7 +124,7 @@ class Product:
         if along_depth and isinstance(self.columns, int) and self.columns <= _FEW:
             self._sums(1)
         elif self.constant:
-            self.tiles(self.packed_constant(), 1)
+            self.constant_tiles(self.packed_constant())
         elif not is_unit(self.b, -1):
             if not along_depth:
                 self.tiles(self._packed(1), 1)
@@ -220,6 +220,10 @@ class Product:
 
     # The steps
 
+    def constant_tiles(self, b: Columns) -> None:
+        """A product with a constant matrix."""
+        self.tiles(b, 1)
+
     def tiles(self, b: Columns, share: Dim) -> None:
         """A product in tiles."""
         ctx, a = self.ctx, self.summable_a()
@@ -246,7 +250,7 @@ class Product:
             **self.a_arguments(a, operand_strides[0][:-1]),
         )
         tiles = units(kernel, batch, rows, columns, ctx.target)
-        self._step(kernel, arguments, tiles * share, self.work(epilogue.operations) * share, a, b.view)
+        self.step(kernel, arguments, tiles * share, self.work(epilogue.operations) * share, (a.buffer, b.view.buffer))
 
     def tile_kernel(self, b: Columns, a: View, batch: int, rows: Dim, whole: bool, epilogue: Epilogue) -> MatMulKernel:
         """The kernel of a product in tiles."""
@@ -322,7 +326,8 @@ class Product:
             operands=[(view.address, own) for view, own in zip(self.epilogue.views, merged[2:])],
         )
         work = cost.dot(product([*sizes, self.depth]), double=self.kind == "f64")
-        self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.target) * share, work * share, first, second)
+        units_ = dot_units(kernel, batch, rows, columns, ctx.target)
+        self.step(kernel, arguments, units_ * share, work * share, (first.buffer, second.buffer))
 
     def _stored_along_depth(self) -> View:
         """B with its last two axes exchanged, consecutive along the depth; a constant is transposed beforehand if it must be."""
@@ -332,18 +337,27 @@ class Product:
         shape = numbers((*b.shape[:-2], b.shape[-1], b.shape[-2]))
         return self.ctx.packed(transpose_matrices, (b,), dtype=b.buffer.dtype, shape=shape)
 
-    def _step(self, kernel: Kernel, arguments: tuple[Argument, ...], units_: Dim, work: Dim, a: View, b: View) -> None:
+    def step(
+        self,
+        kernel: Kernel,
+        arguments: tuple[Argument, ...],
+        units_: Dim,
+        work: Dim,
+        reads: tuple[Buffer, ...],
+        scratch: tuple[Buffer, ...] = (),
+    ) -> None:
+        """Write a step that reads these operands, and has the epilogue; `scratch` is memory of each worker."""
         self.ctx.step(
             KernelStep(
                 kernel,
                 arguments,
                 units_,
                 work,
-                (a.buffer, b.buffer, *self.epilogue.reads),
-                self.epilogue.writes,
+                (*reads, *self.epilogue.reads),
+                (*self.epilogue.writes, *scratch),
                 self.group.label,
                 tuple(node.label for node in self.group.nodes),
-                self.epilogue.in_place(self.operand_strides, (a.buffer, b.buffer)),
+                self.epilogue.in_place(self.operand_strides, reads),
                 flops=2 * product([*self.shape, self.depth]),
             )
         )

@@ -1,0 +1,170 @@
+"""Products with constant matrices by Strassen's algorithm (`kernel.matmul.strassen`), where there is enough of each axis.
+
+Two steps go before the product: sums of the quarters of A, and the largest magnitude of each row. They have nothing to do where
+rows are open and turn out to be few: the kernel then multiplies as the definition says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.ir.dims import Dim, ceildiv, dim_min, floordiv, product
+from sardonyx.ir.graph import Value
+from sardonyx.kernel.expr import load, reduced, unary
+from sardonyx.kernel.matmul.matmul import heights, tallest, vector_lanes
+from sardonyx.kernel.matmul.strassen import MOST_BLOCKS, PRODUCTS, SUMS, StrassenKernel, lowest_tile
+from sardonyx.lower.derived import data_of, part_of
+from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.matmul.product import Columns, Product, is_unit
+from sardonyx.lower.views import sliced, without_axes
+from sardonyx.program.steps import Address, View
+
+LEAST_ROWS: Final = 32  # of an entry
+LEAST_DEPTH: Final = 256
+_FLOAT_BYTES: Final = 4
+_SAMPLED_ROWS: Final = 64  # of the weights
+_SAMPLED_COLUMNS: Final = 4  # of a strip
+# The error of a column is about that of the larger one of two that go together, 1e-6 of what that has.
+_MOST_UNLIKE: Final = 32.0
+_A_IN_CACHE: Final = 4  # times the second cache: rows and their sums are read fast enough from beyond it
+
+
+def in_entries(
+    ctx: LowerContext, value: Value, a: View, shape: list[Dim], operand_strides: list[list[Dim]]
+) -> tuple[View, list[Dim], list[list[Dim]]]:
+    """The same product with the rows of a matrix by the entries they come from, if it is a reshaped tensor."""
+    source = value.producer.inputs[0] if value.producer is not None and value.producer.op_type == "Reshape" else None
+    if source is None or len(a.shape) != 2 or len(shape) != 2 or ctx.shape(source)[-1] != a.shape[-1]:
+        return a, shape, operand_strides
+    *outer, rows, _ = ctx.shape(source)
+    entries = product(outer)
+    ctx.check_equal(entries * rows, shape[0])
+    row, along = a.strides
+    split = [[rows * own[0], *own] for own in operand_strides]
+    return View(a.buffer, (entries, rows, a.shape[-1]), (rows * row, row, along), a.offset), [entries, rows, shape[1]], split
+
+
+class StrassenProduct(Product):
+    """A product of rows that belong together, as those of a sequence do."""
+
+    def constant_tiles(self, b: Columns) -> None:
+        """A product with a constant matrix."""
+        many = self._share(b)
+        if many == 0:
+            super().constant_tiles(b)
+        else:
+            self._halves(b, many)
+
+    def _share(self, b: Columns) -> Dim:
+        """1 if the product is computed in halves, 0 if not; an expression of the rows if these are open."""
+        depth, columns, a = self.depth, self.columns, self.a
+        if not isinstance(depth, int) or not isinstance(columns, int) or b.view.shape or not is_unit(a, -1):
+            return 0
+        if depth % 2 or depth < LEAST_DEPTH or columns <= self.strip:
+            return 0
+        if a.buffer.dtype is not dtypes.FLOAT32 or b.type != "f32" or len(a.shape) != len(self.shape):
+            return 0
+        if depth // 2 * self.strip * _FLOAT_BYTES > self.ctx.target.caches.l2 // 2:
+            return 0
+        many = dim_min(floordiv(self.rows, LEAST_ROWS), 1)
+        return many if many != 0 and self._columns_are_alike() else 0
+
+    def _columns_are_alike(self) -> bool:
+        """Whether columns that go together have weights of about the same size, by a sample; NaN are unlike anything.
+
+        Where columns lie along the depth only some are looked at: all of the weights would have to be fetched.
+        """
+        weights = data_of(part_of(self.b))
+        step = 1 if is_unit(self.b, -1) else self.strip // _SAMPLED_COLUMNS
+        largest = np.abs(weights[:: max(len(weights) // _SAMPLED_ROWS, 1), ::step]).max(axis=0)
+        width = self.strip // step
+        for start in range(0, len(largest) - width, 2 * width):
+            right = largest[start + width : start + 2 * width]
+            left = largest[start : start + len(right)]
+            if not (np.maximum(left, right) <= _MOST_UNLIKE * np.minimum(left, right)).all():
+                return False
+        return True
+
+    def _halves(self, b: Columns, many: Dim) -> None:
+        ctx, a, target = self.ctx, self.a, self.ctx.target
+        assert isinstance(self.depth, int)
+        sums, maxima = self._sums_of_halves(many), self._maxima(many)
+        a_strides = (*broadcast_strides(View(a.buffer, a.shape[:-1], a.strides[:-1]), self.shape[:-1]), 0)
+        sizes, strides = merge_axes(self.shape, [a_strides, *self.operand_strides], 2)
+        *batch, rows, columns = sizes
+        if many != 1 and len(batch) == 1 and all(own[0] == own[1] * rows for own in strides):
+            # Few rows are computed as one matrix.
+            rows, batch = many * rows + (1 - many) * batch[0] * rows, [many * batch[0] + 1 - many]
+        half = many * ceildiv(rows, 2) + (1 - many) * rows
+        most = tallest(target, b.vectors)
+        epilogue = self.epilogue.for_kernel([own[-1] for own in strides[1:]], [own[-2] for own in strides[1:]])
+        kernel = StrassenKernel(
+            batch=len(batch),
+            vectors=b.vectors,
+            rows=most,
+            heights=heights(ceildiv(rows, 2) if many == 1 else rows, most),
+            lowest=lowest_tile([half] if isinstance(half, int) else range(LEAST_ROWS // 2, LEAST_ROWS // 2 + most * most), most),
+            whole=isinstance(columns, int) and columns % (b.vectors * vector_lanes(self.kind, target)) == 0,
+            epilogue=epilogue,
+        )
+        strips = ceildiv(columns, self.strip)
+        pairs = many * ceildiv(strips, 2) + (1 - many) * strips
+        group = max(target.caches.l2 * _A_IN_CACHE // (4 * most * self.depth * _FLOAT_BYTES), 1)  # rows of both halves, and sums
+        differences = ctx.worker_scratch(dtypes.FLOAT32, self.depth // 2 * self.strip, "differences of weights")
+        products = ctx.worker_scratch(dtypes.FLOAT32, PRODUCTS * MOST_BLOCKS * most * self.strip, "products of halves")
+        arguments = kernel.arguments.entries(
+            batch=batch,
+            rows=rows,
+            columns=columns,
+            depth=self.depth,
+            group=group,
+            a=(a.address, (*strides[0][:-1], 1)),
+            b=(b.view.address, (*(0 for _ in batch), b.stride)),
+            operands=[(view.address, own) for view, own in zip(self.epilogue.views, strides[1:])],
+            together=1 + many,
+            sums=Address(sums.buffer),
+            maxima=Address(maxima.buffer),
+            differences=(Address(differences), (differences.size,)),
+            products=(Address(products), (products.size,)),
+        )
+        units = product(batch) * ceildiv(half, most) * pairs
+        reads = (a.buffer, b.view.buffer, sums.buffer, maxima.buffer)
+        self.step(kernel, arguments, units, self.work(epilogue.operations), reads, (differences, products))
+
+    def _sums_of_halves(self, many: Dim) -> View:
+        """A step that adds quarters of A, as the kernel reads them: [entry][sum][row of a half][half of the depth]."""
+        ctx, a, half, deep = self.ctx, self.a, ceildiv(self.rows, 2), self.depth // 2
+        used = many * half  # nothing where rows are few
+        batch = a.shape[:-2]
+        sums = ctx.scratch(dtypes.FLOAT32, (*batch, SUMS, used, deep), "sums of halves")
+        upper, lower = (sliced(a, len(batch), start, used) for start in (0, self.rows - half))
+        a11, a12, a21, a22 = (sliced(rows, len(batch) + 1, start, deep) for rows in (upper, lower) for start in (0, deep))
+        x11, x12, x21, x22 = (load(number, "f32") for number in range(4))
+        s1 = x21 + x22
+        s2 = s1 - x11
+        values = (s1, s2, x11 - x21, x12 - s2)
+        to = [without_axes(sliced(sums, len(batch), number, 1), [len(batch)]) for number in range(SUMS)]
+        views = [a11, a12, a21, a22, *to]
+        stores = [(4 + number, value) for number, value in enumerate(values)]
+        self._loop(a11.shape, views, f"sums for {self.group.label}", stores=stores)
+        return sums
+
+    def _maxima(self, many: Dim) -> View:
+        """A step that finds the largest magnitude of each row of A; NaN if there is one."""
+        a = sliced(self.a, len(self.a.shape) - 2, 0, many * self.rows)
+        maxima = self.ctx.scratch(dtypes.FLOAT32, a.shape[:-1], "magnitudes of rows")
+        along = View(maxima.buffer, a.shape, (*maxima.strides, 0))
+        largest = reduced("max", unary("abs", load(0, "f32")), 0)
+        self._loop(a.shape, [a, along], f"magnitudes for {self.group.label}", results=[(1, largest)], reduce="inner")
+        return maxima
+
+    def _loop(self, shape: Sequence[Dim], views: list[View], label: str, **what: Any) -> None:
+        stores = what.pop("stores", ())
+        nodes = tuple(node.label for node in self.group.nodes)
+        types = ["f32"] * len(views)
+        self.ctx.step(loop_step(shape, views, types, stores, target=self.ctx.target, label=label, nodes=nodes, **what))

@@ -24,6 +24,14 @@ EMBEDDING = """graph main(
     ids, segments, words, positions, kinds, g, b, mask{given}
   ) {{epsilon = 0.001}} @1
 }}"""
+QUANTIZED_EMBEDDING = """graph main(
+  ids: i32[B,S], segments: i32[B,S], mask: i32[B,S], words: u8[30,8], positions: u8[16,8], kinds: u8[2,8], g: u8[8], b: u8[8],
+  sw: f32[], sp: f32[], sk: f32[], sg: f32[], sb: f32[], zw: u8[], zp: u8[], zk: u8[], zg: u8[], zb: u8[]
+) -> (y: f32[B,S,8], m: i32[B]) {{
+  y, m = com.microsoft::QEmbedLayerNormalization(
+    ids, {segments}, words, positions, {kinds}, g, b, mask, sw, sp, {sk}, sg, sb, zw, zp, {zk}, zg, zb
+  ) {{epsilon = 0.001}} @1
+}}"""
 ATTENTION = """graph main(
   x: {kind}[B,S,8], w: i8[8,24], b: f32[24], sx: f32[], sw: f32[24], mask: i32[{mask}], zx: {kind}[], zw: i8[24]
 ) -> (y: f32[B,S,8]) {{
@@ -63,6 +71,25 @@ def test_embeddings_are_the_same_and_native(opset: int, placed: bool) -> None:
         feeds = _embedding_feeds(rng, batch, length)
         if placed:
             feeds["places"] = rng.integers(0, POSITIONS, (batch, length), np.int32)
+        found, wanted = _runs(content, feeds)
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    assert explain_model(content).host_steps == 0
+
+
+@pytest.mark.parametrize("given_", [False, True])
+def test_embeddings_of_bytes_are_the_same_and_native(given_: bool) -> None:
+    parts = ("segments", "kinds", "sk", "zk")
+    content = _model(QUANTIZED_EMBEDDING.format(**{name: name if given_ else "_" for name in parts}))
+    rng = np.random.default_rng(3)
+    for batch, length in ((1, 1), (2, 5), (3, POSITIONS), (1, 7)):
+        feeds = _embedding_feeds(rng, batch, length)
+        for name, letter in zip(("words", "positions", "kinds", "g", "b"), "wpkgb", strict=True):
+            feeds[name] = rng.integers(0, 256, feeds[name].shape).astype(np.uint8)
+            feeds[f"s{letter}"], feeds[f"z{letter}"] = (
+                np.float32(rng.uniform(0.01, 0.1)),
+                np.array(rng.integers(90, 160), np.uint8),
+            )
         found, wanted = _runs(content, feeds)
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

@@ -3,6 +3,7 @@
     y = QAttention(x, w, b, sx, sw, mask, zx, zw)     =>   p = MatMulIntegerToFloat(x, w, sx, sw, zx, zw, b)
                                                            y = MultiHeadAttention(Split(p), mask)
     y = EmbedLayerNormalization(ids, kinds, ...)      =>   y = SkipLayerNormalization(Gather(words, ids) + Gather(positions), ...)
+    y = QEmbedLayerNormalization(ids, kinds, ...)     =>   the same, with every row dequantized behind its Gather
 
 An id below zero is an error for the whole layer, but counts from the end for Gather: it becomes one that no table has. Refuses: a
 past or rotated queries, masks of other forms than MultiHeadAttention takes, and narrow floats (see ExpandFused).
@@ -25,6 +26,7 @@ from sardonyx.records import dataclass
 
 _NO_ROW: Final = np.array(np.iinfo(np.int32).max, np.int32)
 _AXES_BY_INPUT: Final = 13  # the opset version since which the axes of a ReduceSum, and the sizes of a Split, are inputs
+_QUANTIZES: Final = 10  # the opset version since which there is DequantizeLinear
 _ATTENTION: Final = ("num_heads", "unidirectional", "mask_filter_value", "scale")
 
 
@@ -60,8 +62,49 @@ def _attention(g: Rewriter, node: Node, columns: int) -> Value:
     return g.op("MultiHeadAttention", *operands, domain=MICROSOFT, **attrs)
 
 
+@dataclass(frozen=True)
+class _Table:
+    """Rows of floats, or of bytes with a scale and a zero point for all of them."""
+
+    rows: Value | None
+    scale: Value | None = None
+    zero_point: Value | None = None
+
+    def real(self, g: Rewriter, read: Value | None) -> Value | None:
+        """What was read of it, as floats."""
+        return read if read is None or self.scale is None else g.op("DequantizeLinear", read, self.scale, self.zero_point)
+
+
+@dataclass(frozen=True)
+class _Embedding:
+    """The inputs of either operator."""
+
+    ids: Value | None
+    segments: Value | None
+    tables: tuple[_Table, ...]  # of words, positions and kinds of segments; factors and summands of the norm
+    mask: Value | None
+    position_ids: Value | None
+
+
+def _inputs(node: Node) -> _Embedding:
+    if node.op_type == "EmbedLayerNormalization":
+        ids, segments, *tables, mask, position_ids = inputs_of(node, 9)
+        return _Embedding(ids, segments, tuple(map(_Table, tables)), mask, position_ids)
+    given = inputs_of(node, 18)
+    return _Embedding(given[0], given[1], tuple(map(_Table, given[2:7], given[8:13], given[13:18])), given[7], None)
+
+
+def _check_quantized_embedding(g: Rewriter, node: Node) -> Any:
+    parameters = [value for value in inputs_of(node, 18)[8:] if value is not None]
+    if g.version < _QUANTIZES or any(value.shape != () for value in parameters):
+        return Reject("scales or zero points are not known to be single numbers")
+    return _check_embedding(g, node)
+
+
 def _check_embedding(g: Rewriter, node: Node) -> Any:
-    ids, segments, words, positions, kinds, *_, mask, position_ids = inputs_of(node, 9)
+    found = _inputs(node)
+    ids, segments, mask, position_ids = found.ids, found.segments, found.mask, found.position_ids
+    words, positions, kinds, *_ = (table.rows for table in found.tables)
     tables = [table for table in (words, positions, kinds) if table is not None]
     shapes = [table.shape for table in tables]
     if any(shape is None or len(shape) != 2 or shape[1] != (shapes[0] or ())[-1] for shape in shapes):
@@ -76,30 +119,32 @@ def _check_embedding(g: Rewriter, node: Node) -> Any:
     return None
 
 
-def _rows(g: Rewriter, table: Value | None, ids: Value) -> Value:
+def _rows(g: Rewriter, table: _Table, ids: Value) -> Value | None:
     """Rows of a table; an id below zero has none."""
     zero = g.constant(np.zeros((), np.int32), "zero")
     known = g.op("Where", g.op("Less", ids, zero), g.constant(_NO_ROW, "no_row"), ids)
-    return g.op("Gather", table, known)
+    return table.real(g, g.op("Gather", table.rows, known))
 
 
 def _embedding(g: Rewriter, node: Node, facts: None) -> list[Value | None]:
-    ids, segments, words, positions, kinds, gamma, beta, mask, position_ids = inputs_of(node, 9)
-    assert ids is not None
-    if position_ids is None:
-        length = g.op("Gather", g.op("Shape", ids), g.constant(np.array(1, np.int64), "axis"))
+    found = _inputs(node)
+    words, positions, kinds, *factors = found.tables
+    assert found.ids is not None
+    if found.position_ids is None:
+        length = g.op("Gather", g.op("Shape", found.ids), g.constant(np.array(1, np.int64), "axis"))
         counted = (g.constant(np.array(number, np.int64), "number") for number in (0, 1))
         zero, one = counted
-        placed = g.op("Gather", positions, g.op("Range", zero, length, one))
+        placed = positions.real(g, g.op("Gather", positions.rows, g.op("Range", zero, length, one)))
     else:
-        placed = _rows(g, positions, position_ids)
-    total, skip = _rows(g, words, ids), placed
-    if kinds is not None:
-        assert segments is not None
-        total, skip = g.op("Add", total, skip), _rows(g, kinds, segments)
+        placed = _rows(g, positions, found.position_ids)
+    total, skip = _rows(g, words, found.ids), placed
+    if kinds.rows is not None:
+        assert found.segments is not None
+        total, skip = g.op("Add", total, skip), _rows(g, kinds, found.segments)
+    gamma, beta = (table.real(g, table.rows) for table in factors)
     epsilon = attribute_values(node)["epsilon"]
     made = g.node("SkipLayerNormalization", [total, skip, gamma, beta], 4, domain=MICROSOFT, epsilon=epsilon)
-    return [made[0], _lengths(g, mask) if _is_used(g, node, 1) else None, made[3] if _is_used(g, node, 2) else None]
+    return [made[0], _lengths(g, found.mask) if _is_used(g, node, 1) else None, made[3] if _is_used(g, node, 2) else None]
 
 
 def _lengths(g: Rewriter, mask: Value | None) -> Value:
@@ -113,6 +158,7 @@ def _lengths(g: Rewriter, mask: Value | None) -> Value:
 _LAYERS: Final[Mapping[str, Expansion]] = {
     "QAttention": Expansion(_attention, _check_attention),
     "EmbedLayerNormalization": Expansion(_embedding, _check_embedding),
+    "QEmbedLayerNormalization": Expansion(_embedding, _check_quantized_embedding),
 }
 
 

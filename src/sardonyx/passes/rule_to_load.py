@@ -31,7 +31,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         ("NchwcTransformer",),
     ),
     "ExpandFused": ("expand_fused", "BiasSoftmax FusedConv FusedMatMulActivation GemmFastGelu", ()),
-    "ExpandLayers": ("expand_layers", "EmbedLayerNormalization QAttention", ()),
+    "ExpandLayers": ("expand_layers", "EmbedLayerNormalization QAttention QEmbedLayerNormalization", ()),
     "ExpandHeadNorms": ("expand_head_norms", "GroupQueryAttention", ()),
     "ExpandOlder": ("expand_older", "CDist ExpandDims GatherND GridSample Pad SampleOp Trilu", ()),
     "ExpandDeformed": ("expand_deformed", "DeformConv", ()),

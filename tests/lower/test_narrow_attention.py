@@ -71,3 +71,16 @@ def test_packed_weights(kind: str) -> None:
         "x": numbers(2, 6, 16), "w": numbers(16, 48) / 4, "b": numbers(48), "mask": np.array([6, 4], np.int32),
     }  # fmt: skip
     check("Attention", kind, feeds, ["y"], num_heads=2)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize(("new", "past"), [(1, 9), (7, 4), (6, 0)])
+def test_packed_weights_with_a_past(kind: str, new: int, past: int) -> None:
+    feeds: dict[str, Array | None] = {
+        "x": numbers(2, new, 16), "w": numbers(16, 48) / 4, "b": numbers(48), "mask": None,
+    }  # fmt: skip
+    if past:
+        feeds["past"] = numbers(2, 2, 2, past, 8)
+    check("Attention", kind, feeds, ["y", "present"], num_heads=2, unidirectional=1)
+    if past:
+        check("Attention", kind, feeds, ["y"], num_heads=2, unidirectional=1)

@@ -17,7 +17,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.kernel.attention.attention import key
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, const, load, select
-from sardonyx.lower.attention.attention import Attend, attend, capture, input_at, joined, split_heads, used_outputs
+from sardonyx.lower.attention.attention import Attend, attend, capture, convert, input_at, joined, split_heads, used_outputs
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
@@ -238,9 +238,6 @@ def _accepts_packed(node: Node) -> str:
         return "hidden sizes that do not fit"
     if sizes and sizes[2] != sizes[1] and (input_at(node, 4) is not None or (len(node.outputs) > 1 and node.outputs[1].name)):
         return "a past with values of another size"
-    is_narrow = isinstance(source.type, TensorType) and source.type.dtype.name != "f32"
-    if is_narrow and (input_at(node, 4) is not None or (len(node.outputs) > 1 and node.outputs[1].name)):
-        return "a past of narrow floats"
     return one_type(node) or _mask_fits(input_at(node, 3), (source.shape or (0,))[0])
 
 
@@ -272,7 +269,7 @@ def packed_attention(ctx: LowerContext, group: Group) -> None:
     outputs = used_outputs(ctx, group, node)
     past = input_at(node, 4)
     before = None if past is None else ctx.view(past)
-    k, v = _with_present(ctx, before, [k, v], outputs[1])
+    k, v = _with_present(ctx, group, before, [k, v], outputs[1])
     if outputs[0] is None:
         return
     given = _plain(q, k, v, split_heads(ctx.output(outputs[0]), heads), attrs)
@@ -282,21 +279,26 @@ def packed_attention(ctx: LowerContext, group: Group) -> None:
     attend(ctx, group, given)
 
 
-def _with_present(ctx: LowerContext, past: View | None, new: list[View], present: Value | None) -> list[View]:
-    """Keys and values behind those of the past [2, batch, heads, time, size]; `present` has the same form."""
+def _with_present(ctx: LowerContext, group: Group, past: View | None, new: list[View], present: Value | None) -> list[View]:
+    """Keys and values behind those of the past [2, batch, heads, time, size]; `present` has the same form and type."""
     if past is None and present is None:
         return new
     both = None if present is None else ctx.output(present)
+    dtype = both.buffer.dtype if both is not None else new[0].buffer.dtype if past is None else past.buffer.dtype
     made = []
     for number, part in enumerate(new):
         length = 0 if past is None else past.shape[3]
         shape = (*part.shape[:2], length + part.shape[2], part.shape[3])
-        target = ctx.scratch(part.buffer.dtype, shape, "present") if both is None else ctx.at(both, 0, number)
+        target = ctx.scratch(dtype, shape, "present") if both is None else ctx.at(both, 0, number)
         if past is not None:
             before = ctx.at(past, 0, number)
             for axis in (0, 1, 3):
                 ctx.check_equal(before.shape[axis], part.shape[axis])
             ctx.copy(before, ctx.part(target, 2, 0, length), "past")
-        ctx.copy(part, ctx.part(target, 2, length, part.shape[2]), "append")
+        behind = ctx.part(target, 2, length, part.shape[2])
+        if dtype is part.buffer.dtype:
+            ctx.copy(part, behind, "append")
+        else:
+            convert(ctx, group, part, behind)
         made.append(target)
     return made

@@ -225,6 +225,21 @@ def test_workers_share_the_hidden_units_of_one_sequence(op: str, direction: str,
             np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.parametrize(("op", "linear", "direction"), [("GRU", 0, "reverse"), ("GRU", 1, "forward"), ("LSTM", 0, "reverse")])
+def test_workers_share_the_hidden_units_of_a_sequence_of_any_length(op: str, linear: int, direction: str) -> None:
+    attrs = {"linear_before_reset": linear} if op == "GRU" else {}
+    layer = Layer(op, 9, 1, 130, 440, direction=direction, initial=True, open_length=True, attrs=attrs)
+    content, _ = layer.model()
+    (graph, alone), (_, shared) = (compile_native(content, workers) for workers in (1, 3))
+    for steps in (0, 1, 2, 9, 128, 129, 150):
+        _, feeds = replace(layer, steps=steps).model()
+        for first, second in zip(run_native(graph, alone, feeds), run_native(graph, shared, feeds), strict=True):
+            np.testing.assert_array_equal(first, second)
+    for steps in (1, 9, 129):
+        replace(layer, steps=steps).check()
+    assert {"enter", "0", "rest", "leave"} <= {kernel.part for kernel in recurrent_kernels(content)}
+
+
 def recurrent_kernels(content: bytes) -> list[RecurrentKernel]:
     _, compiled = compile_native(content)
     kernels = [step.kernel for step in compiled.lowered.steps if isinstance(step, KernelStep)]

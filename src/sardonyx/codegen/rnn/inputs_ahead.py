@@ -53,8 +53,7 @@ class InputsAhead:
         self.width = f.mul(self.blocks, lanes)
         self.columns = f.mul(self.width, kernel.gates)  # of a direction
         self.row_bytes = f.mul(self.columns, self.bytes)
-        both = _BothProducts(kernel.type, lanes, kernel.gates, self.strips, self.window, bool(self.bias))
-        function.companions.append(both.function)
+        self._is_made = False  # the function of both products
 
     def projected(self, direction: str, time: str, column: str) -> list[str]:
         """Where the products of a time lie from a hidden unit on, for each gate."""
@@ -171,7 +170,11 @@ class InputsAhead:
 
     def _multiply_both(self, direction: str, backwards: str, start: str, block: str, gate: str, state: TileArguments) -> None:
         """The product of the state, and a vector of columns of the inputs of a window."""
-        f, gates = self.f, self.k.gates
+        f, k, gates = self.f, self.k, self.k.gates
+        if not self._is_made:
+            self._is_made = True
+            both = _BothProducts(k.type, self.lanes, gates, self.strips, self.window, bool(self.bias))
+            f.companions.append(both.function)
         base = self.weights[0]
         for other in range(1, gates):
             base = f.let(f"select i1 {f.let(f'icmp eq i64 {gate}, {other}', 'c')}, ptr {self.weights[other]}, ptr {base}", "p")

@@ -112,10 +112,13 @@ class _RecurrentEmitter:
         if self.k.part in ("all", "enter"):
             self._enter(direction.index, low, high, planes)
         last = planes[0]
-        if self.k.part == "all":
-            if self.ahead is not None:
+        if self.k.part in ("all", "rest"):
+            start, planes_then = "0", planes[:2]
+            if self.k.part == "rest":
+                start, planes_then = self.time, [self._plane_at(planes, 0), self._plane_at(planes, 1)]
+            elif self.ahead is not None:
                 self.ahead.first_window(direction.index, self._is_backwards(direction.index), "0", self.blocks, self.tile)
-            time = f.loop(0, self.steps, 1, [("ptr", planes[0]), ("ptr", planes[1])])
+            time = f.loop(start, self.steps, 1, [("ptr", plane) for plane in planes_then])
             read, written = time.carry
             step = _Step(direction.index, self._is_backwards(direction.index), low, f.sub(high, low), time.index, read, written)
             for number, one in enumerate(self.k.passes):

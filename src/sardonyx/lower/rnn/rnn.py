@@ -13,7 +13,7 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
 from sardonyx.forks import cached_property
-from sardonyx.ir.dims import Dim, product
+from sardonyx.ir.dims import Dim, dim_max, dim_min, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel import math
@@ -43,7 +43,8 @@ _TRACED: Final = {"LSTMTrace": "LSTM", "GRUTrace": "GRU"}
 _KEPT: Final = {"RNN": 1, "GRU": 1, "LSTM": 2}  # states that live on from step to step
 
 _SHARED_FROM: Final = 190_000  # multiply-adds of a pass from which on workers share them: less is over before they have met
-_MOST_STEPS: Final = 256  # times that may become steps of the program
+# Times that may become steps of the program, if their number is known or not: one worker does what is left.
+_MOST_STEPS, _MOST_OPEN_STEPS = 256, 128
 _AWAKE: Final = 8  # how much less it costs to share work with workers that are not asleep
 
 Activation = Callable[[Expr], Expr]
@@ -508,7 +509,11 @@ class Layer:
     def _is_stepwise(self, operations: int) -> bool:
         """Whether workers had better share the hidden units of one sequence, step by step."""
         one = self.directions == 1 and self.batch == 1
-        return one and isinstance(self.steps, int) and 1 <= self.steps <= _MOST_STEPS and operations >= _SHARED_FROM
+        return one and self.steps != 0 and operations >= _SHARED_FROM
+
+    def _has_time(self, time: int) -> Dim:
+        """1 if a sequence goes on at a time, else 0."""
+        return dim_min(dim_max(self.steps - time, 0), 1)
 
     def _steps(
         self,
@@ -519,25 +524,34 @@ class Layer:
         writes: list[Buffer],
         memory: Buffer,
     ) -> None:
-        """A step for every pass at every time."""
-        assert isinstance(self.steps, int)
+        """A step for every pass at every time; where their number is open, those behind the last have nothing to do."""
         start = {**arguments, "time": 0}
+        # Workers are awake between these steps: they are worth sharing from far less work on than others. A single one is
+        # shared only with workers that are awake as it is.
+        awake = 1 + (_AWAKE - 1) * self._has_time(1)
         self._step(replace(kernel, part="enter"), start, count, self.hidden, reads, [memory])
         changing = [memory]
         if kernel.ahead:
             ring, _ = arguments["projected"]
             changing.append(ring.buffer)
             products = kernel.ahead * self.gates * self.hidden * arguments["input_size"]
-            first_window, work = replace(kernel, part="window"), products * _AWAKE // 25
+            first_window, work = replace(kernel, part="window"), products // 25 * awake
             self._step(first_window, start, count * self.blocks, work, reads, [ring.buffer], 2 * count * products)
-        for time in range(self.steps):
+        times = min(self.steps, _MOST_STEPS) if isinstance(self.steps, int) else _MOST_OPEN_STEPS
+        for time in range(times):
+            has_time = self._has_time(time)
             for number, one in enumerate(kernel.passes):
-                # Workers are awake between these steps: they are worth sharing from far less work on than others. A single one is
-                # shared only with workers that are awake as it is.
                 products = one.gates * self.hidden * self.hidden
-                step, work = replace(kernel, part=str(number)), products * (_AWAKE if self.steps > 1 else 1) // 25
+                step, work = replace(kernel, part=str(number)), products // 25 * (awake if time == 0 else _AWAKE * has_time)
                 now = {**arguments, "time": time}
-                self._step(step, now, count * self.blocks, work, [*reads, *changing], writes, 2 * count * products)
+                units = count * self.blocks * has_time
+                self._step(step, now, units, work, [*reads, *changing], writes, 2 * count * products * has_time)
+        left = dim_max(self.steps - times, 0)
+        if left != 0:
+            operations = sum(one.gates for one in kernel.passes) * self.hidden * self.hidden
+            rest, now, work = replace(kernel, part="rest"), {**arguments, "time": times}, cost.recurrent(left * operations, 1)
+            units = count * self._has_time(times)
+            self._step(rest, now, units, work, [*reads, *changing], writes, 2 * count * left * operations)
         if any(kernel.final):
             self._step(replace(kernel, part="leave"), {**arguments, "time": self.steps}, count, self.hidden, [memory], writes)
 

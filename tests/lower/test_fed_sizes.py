@@ -191,3 +191,19 @@ def test_a_range_whose_steps_are_a_size() -> None:
     _, compiled = compile_native(model(text))
     assert not host_nodes(compiled)
     agree(text, *({"x": np.zeros(shape, np.float32)} for shape in ((4, 6), (1, 1), (3, 2), (2, 0), (0, 3), (3, 2))))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.integers(-1, 9), min_size=2, max_size=3),
+    st.integers(0, 1),
+    st.sampled_from(("float", "double", "float16")),
+    st.integers(0, 3),
+)
+def test_affine_grids_of_sizes_that_are_fed(spatial: list[int], corners: int, kind: str, batch: int) -> None:
+    rank = len(spatial)
+    sides = f"({kind}[N,{rank},{rank + 1}] t, int64[{rank + 2}] s) => ({kind}[a] y)"
+    text = f"{sides} {{ y = AffineGrid<align_corners={corners}>(t, s) }}"
+    t = np.random.default_rng(0).standard_normal((batch, rank, rank + 1)).astype(NUMPY[kind])
+    runs = [{"t": t, "s": np.array([batch, 3, *sizes])} for sizes in (spatial, [4] * rank, spatial)]
+    agree(text, *runs, atol=2e-2 if kind == "float16" else 1e-5)

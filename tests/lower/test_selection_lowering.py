@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
 from guarded import guarded
+from lowering_case import model as nodes_model
+from lowering_case import samples
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
 from sardonyx.ir.tensor import Array
@@ -132,3 +135,21 @@ def test_running_products_and_vectors() -> None:
     x = np.linspace(0.5, 1.5, 12, dtype=np.float32)
     agrees("(float[12] x) => (float[z] y) { a = Constant<value = int64 {0}>() y = CumProd(x, a) }", 26, x=x)
     agrees("(float[N] x) => (float[z] y) { a = Constant<value = int64 {0}>() y = CumSum(x, a) }", x=x)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 90),
+    st.integers(0, 12),
+    st.sampled_from((np.float32, np.float64, np.float16, np.int64, np.uint8)),
+    st.booleans(),
+    st.booleans(),
+)
+def test_rows_of_any_length_are_sorted_as_a_whole(length: int, left_out: int, kind: Any, largest: bool, ties: bool) -> None:
+    x = samples(kind, (3, length), seed=length)
+    if ties:
+        x[:, ::2] = x[:, :1]
+    wanted = np.array([max(0, length - left_out)])
+    feeds = {"x": guarded(x), "k": guarded(wanted)}
+    node = helper.make_node("TopK", ["x", "k"], ["y", "i"], largest=int(largest))
+    assert_native_agrees(nodes_model([node], feeds, {"y": x.dtype, "i": np.int64}), feeds, rtol=0, atol=0)

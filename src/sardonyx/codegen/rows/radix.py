@@ -1,7 +1,8 @@
 """Radix sort of words -> LLVM: a word has a key in its upper half and the index it came from in its lower one.
 
 Words are sorted by one byte of the key after the other, the last byte first; that keeps words with equal keys in their order. A
-byte that is the same in all words costs one look at them.
+byte that is the same in all words costs one look at them. A few words are inserted one after the other: going through the
+counters of all bytes takes longer.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.codegen.rows.insertion import SortedEntries, insert_sorted
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED
 
 _BYTE: Final = 8
+_FEW: Final = 40  # words that are inserted
 _MANTISSA: Final = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
 
 
@@ -90,9 +93,12 @@ class Words:
     def sorted(self, words: str, spare: str, count: str) -> tuple[str, str]:
         """Sort the first words, with as much spare memory; where the result lies, and which memory is spare then."""
         f = self.f
-        some, done = f.fresh("some"), f.fresh("sorted")
+        few, some, done = f.fresh("few"), f.fresh("some"), f.fresh("sorted")
+        f.branch_if(f.let(f"icmp sle i64 {count}, {_FEW}", "c"), few, some)
+        f.label(few)
+        self._insert_each(words, count)
         before = f.block
-        f.branch_if(f.let(f"icmp sgt i64 {count}, 1", "c"), some, done)
+        f.branch(done)
         f.label(some)
         byte = f.loop(0, self.key_bits, _BYTE, [("ptr", words), ("ptr", spare)])
         source, target = byte.carry
@@ -118,6 +124,21 @@ class Words:
         f.label(done)
         found = f.let(f"phi ptr [ {words}, %{before} ], [ {result}, %{last} ]")
         return found, f.let(f"phi ptr [ {spare}, %{before} ], [ {rest}, %{last} ]")
+
+    def _insert_each(self, words: str, count: str) -> None:
+        """Sort words where they are, each behind those before it that have no greater key."""
+        f = self.f
+        each = f.loop(1, count)
+        word = self.load(words, each.index)
+        key = self.key_of(word)
+        entries = SortedEntries(
+            value=lambda position: self.load(words, position),
+            comes_first=lambda other: f.let(f"icmp ult i64 {key}, {self.key_of(other)}", "c"),
+            shift=lambda position, above, previous: self.store(words, position, previous),
+            put=lambda position: self.store(words, position, word),
+        )
+        insert_sorted(f, entries, each.index, each.index)
+        f.end(each)
 
     def _digit(self, word: str, shift: str) -> str:
         f = self.f

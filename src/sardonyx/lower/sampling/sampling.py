@@ -13,6 +13,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
+from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, dim_max
 from sardonyx.ir.graph import Node
 from sardonyx.ir.types import TensorType
@@ -219,37 +220,62 @@ def _accepts_theta(node: Node) -> str:
     return "" if tuple(shape[1:]) == (rank, rank + 1) else "theta does not fit the size"
 
 
-@template("AffineGrid", types={"T1": FLOATS}, accepts=_accepts_theta)
+@template("AffineGrid", types={"T1": FLOATS}, accepts=_accepts_theta, data_dependent_sizes=True)
 def affine_grid(ctx: LowerContext, group: Group) -> None:
-    """Coordinates of all positions of an image, times a matrix."""
+    """Coordinates of all positions of an image, times a matrix.
+
+    What the last axis adds is the same for all rows of it, and lies in memory as a row of the result does: rows are sums of such
+    rows, times the coordinates of the other axes.
+    """
     node = root_of(group)
-    theta, target = ctx.view(given(node, 0)), ctx.output(node.outputs[0])
+    theta, size = ctx.view(given(node, 0)), given(node, 1)
     shape = ctx.shape(node.outputs[0])
     spatial, rank = shape[1:-1], len(shape) - 2
+    if ctx.elements(size) is None:
+        asked = ctx.view(size)
+        ctx.check_equal(asked.shape[0], rank + 2)
+        ctx.bind_sizes(View(asked.buffer, (rank,), asked.strides, asked.offset + 2 * asked.strides[0]), spatial, node)
     ctx.check_equal(shape[0], theta.shape[0])
     kind = theta.buffer.dtype.name
-    wide = compute_type(kind)
+    wide = dtypes.from_name(compute_type(kind))
     sizes = ctx.sizes(list(spatial), "spatial")
     batch, row, column = theta.strides
-    ones = (1,) * rank
-    views = [
-        View(theta.buffer, (shape[0], *ones, rank), (batch, *(0,) * rank, row), theta.offset + column * position)
-        for position in range(rank + 1)
-    ]
-    views += [View(sizes.buffer, (), (), axis) for axis in range(rank)]
     corners = bool(attribute_values(node).get("align_corners"))
-    # The first column of the matrix belongs to the last axis.
-    coordinates = [_normalized(1 + axis, load(rank + 1 + axis, "i64"), corners).cast(wide) for axis in reversed(range(rank))]
-    factors = [load(position, kind).cast(wide) for position in range(rank + 1)]
-    total = _dot(coordinates, factors) + factors[-1]
-    indexed_loop(ctx, shape, views, target, total, group.label)
+    # Rows of the result that have the columns of the matrix, the first of which belongs to the last axis, and the last to none.
+    width = spatial[-1]
+    columns = [
+        View(theta.buffer, (shape[0], 1, rank), (batch, 0, row), theta.offset + column * position) for position in range(rank + 1)
+    ]
+    length = View(sizes.buffer, (), (), rank - 1)
+    x = _normalized(1, load(2, "i64"), corners).cast(wide.name) * load(0, kind).cast(wide.name) + load(1, kind).cast(wide.name)
+    rows = [_rows(ctx, group, (shape[0], width, rank), wide, [columns[0], columns[rank], length], x)]
+    rows += [
+        _rows(ctx, group, (shape[0], width, rank), wide, [columns[rank - 1 - axis]], load(0, kind).cast(wide.name))
+        for axis in range(rank - 1)
+    ]
+    views = [
+        View(each.buffer, (shape[0], *(1,) * (rank - 1), width * rank), (width * rank, *(0,) * (rank - 1), 1)) for each in rows
+    ]
+    total = load(0, wide.name)
+    for axis in range(rank - 1):
+        known = View(sizes.buffer, (), (), axis)
+        coordinate = ctx.scratch(wide, (spatial[axis],), "coordinates")
+        value = _normalized(0, load(0, "i64"), corners).cast(wide.name)
+        indexed_loop(ctx, (spatial[axis],), [known], coordinate, value, group.label)
+        strides = tuple(int(other == axis) for other in range(rank - 1))
+        sides = tuple(spatial[axis] if other == axis else 1 for other in range(rank - 1))
+        views.append(View(coordinate.buffer, (1, *sides, 1), (0, *strides, 0)))
+        total = total + load(1 + axis, wide.name) * load(rank + axis, wide.name)
+    target = reshaped(ctx.output(node.outputs[0]), (shape[0], *spatial[:-1], width * rank))
+    assert target is not None  # it has no gaps
+    indexed_loop(ctx, target.shape, views, target, total, group.label)
 
 
-def _dot(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
-    total = a[0] * b[0]
-    for x, y in zip(a[1:], b[1:]):
-        total = total + x * y
-    return total
+def _rows(ctx: LowerContext, group: Group, shape: Sequence[Dim], kind: DType, views: Sequence[View], value: Expr) -> View:
+    """What an expression is over a shape, in memory of its own."""
+    made = ctx.scratch(kind, shape, "rows")
+    indexed_loop(ctx, shape, views, made, value, group.label)
+    return made
 
 
 def _normalized(axis: int, length: Expr, corners: bool) -> Expr:

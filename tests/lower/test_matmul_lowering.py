@@ -7,11 +7,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from guarded import guarded
 from model_text import model as text_model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
 from sardonyx.compile import assemble
@@ -346,3 +348,33 @@ def test_sequences_that_were_turned_with_an_open_batch(shape: str, order: str, b
     )
     feeds = {"x": rng.standard_normal(sizes).astype(np.float32), "c": rng.standard_normal(added).astype(np.float32)}
     assert_native_agrees(content, feeds, native=batch > 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    st.sampled_from((1, 5, 33)),
+    st.sampled_from((3, 16, 40)),
+    st.sampled_from(("T,B,{}", "1,B,{}", "T,1,{}", "T,B,1", "{}")),
+    st.booleans(),
+)
+def test_sequences_that_were_turned_and_both_sizes_of_which_are_open(
+    sizes: tuple[int, int], depth: int, columns: int, added: str, back: bool
+) -> None:
+    batch, times = sizes
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((depth, columns)).astype(np.float32)
+    text = f"""(float[B,T,{depth}] x, float[{added.format(columns)}] r, float[{depth},{columns}] w) => (float[a] y) {{
+        t = Transpose<perm=[1,0,2]>(x) m = MatMul(t, w) s = Add(m, r) a = Relu(s)
+        y = {"Transpose<perm=[1,0,2]>" if back else "Neg"}(a)
+    }}"""
+    proto = onnx.load_from_string(text_model(text))
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    del proto.graph.input[2]
+    named = {"T": times, "B": batch}
+    shape = [named[side] if side in named else int(side) for side in added.format(columns).split(",")]
+    feeds = {
+        "x": guarded(random.standard_normal((batch, times, depth)).astype(np.float32)),
+        "r": guarded(random.standard_normal(shape).astype(np.float32)),
+    }
+    assert_native_agrees(proto.SerializeToString(), feeds, rtol=1e-4, atol=1e-4)

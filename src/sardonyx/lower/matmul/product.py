@@ -67,13 +67,25 @@ def with_known_rows(
     """The same product with another axis as rows, if theirs is open and cannot be joined with the one before.
 
     One matrix times A, whose sequences were turned ([batch, 50, depth] as [50, batch, depth], with an open batch): a tile has a
-    row for each sequence, of which there may be one, or fifty rows of a sequence, which all read the same weights.
+    row for each sequence, of which there may be one, or fifty rows of a sequence, which all read the same weights. If both are
+    open, the run tells which axis is longer: sizes and strides are those of either.
     """
     if len(b.shape) != 2 or len(a.shape) < 3 or len(a.shape) != len(shape) or isinstance(shape[-2], int):
         return a, shape, operand_strides
     if a.strides[-3] == a.shape[-2] * a.strides[-2]:
         return a, shape, operand_strides
     many = [axis for axis, size in enumerate(shape[:-2]) if isinstance(size, int) and size >= _MANY_ROWS]
+    if not many and not isinstance(shape[-3], int) and a.shape[-3:-1] == tuple(shape[-3:-1]):
+        before, rows = shape[-3], shape[-2]
+        swapped = dim_min(floordiv(before, rows + 1), 1)  # 1 if there are more of those, else 0
+
+        def longer_last(strides: Sequence[Dim]) -> list[Dim]:
+            outer, inner = strides[-3:-1]
+            return [*strides[:-3], outer + (inner - outer) * swapped, inner + (outer - inner) * swapped, strides[-1]]
+
+        sizes = (dim_min(before, rows), dim_max(before, rows))
+        view = View(a.buffer, (*a.shape[:-3], *sizes, a.shape[-1]), tuple(longer_last(a.strides)), a.offset)
+        return view, [*shape[:-3], *sizes, shape[-1]], [longer_last(each) for each in operand_strides]
     if not many:
         return a, shape, operand_strides
     order = list(range(len(shape)))

@@ -83,6 +83,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     FuseNotWhere(),
     later("FoldPad"),  # before pads meet their neighbours in PushTransposes
     later("TrimKernels"),
+    later("FoldMirroredKernels"),  # leaves Transposes behind it
     MergeTransposes(),
     later("FormChannelConv"),  # leaves Transposes behind it
     later("PushTransposes"),  # brings activations and batch norms next to the convolutions they follow

@@ -57,6 +57,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "UnrollLoops": ("unroll_loops", "Loop Scan", ()),
     "FoldPad": ("fold_pad", "AveragePool Conv MaxPool", ("Pad_Fusion", "PadFusion")),
     "TrimKernels": ("trim_kernels", "Conv", ()),
+    "FoldMirroredKernels": ("fold_mirrored_kernels", "Conv", ()),
     "MergeBranches": ("merge_branches", "Add Sub Sum", ()),
     "FormMatMulIntegerToFloat": ("form_integer_matmuls", "Mul", ("MatMulIntegerToFloatFusion",)),
     "WidenNibbles": ("widen_nibbles", "DequantizeLinear", (QDQ_PASSES,)),

@@ -273,3 +273,18 @@ def reverse_sequence(ctx: LowerContext, group: Group) -> None:
     index_operand = IndexOperand(positions, (*positions.strides, *rest), steps, source.strides[1])
     fault = ctx.fault(node, "sequence_lens: expected numbers from 0 to {limit}")
     index_step(ctx, "gather", source.shape, (target, target.strides), far, [index_operand], fault, label=group.label)
+
+
+@view("UnfoldTensor", domain="com.microsoft")
+def unfold_tensor(ctx: LowerContext, node: Node) -> bool:
+    """Windows overlap, as views may."""
+    source, attrs = ctx.view(first_input(node)), attribute_values(node)
+    axis = normalize_axis(attrs["dim"], len(source.shape))
+    size, step = int(attrs["size"]), int(attrs["step"])
+    if size < 1 or step < 1:
+        return False
+    ctx.check_at_most(size, source.shape[axis])
+    strides = [*source.strides, source.strides[axis]]
+    strides[axis] = strides[axis] * step
+    ctx.set_view(node.outputs[0], View(source.buffer, ctx.shape(node.outputs[0]), tuple(strides), source.offset))
+    return True

@@ -230,10 +230,10 @@ def test_workers_share_the_hidden_units_of_a_sequence_of_any_length(op: str, lin
     attrs = {"linear_before_reset": linear} if op == "GRU" else {}
     layer = Layer(op, 9, 1, 130, 440, direction=direction, initial=True, open_length=True, attrs=attrs)
     content, _ = layer.model()
-    (graph, alone), (_, shared) = (compile_native(content, workers) for workers in (1, 3))
+    alone, shared = (compile_native(content, workers) for workers in (1, 3))
     for steps in (0, 1, 2, 9, 128, 129, 150):
         _, feeds = replace(layer, steps=steps).model()
-        for first, second in zip(run_native(graph, alone, feeds), run_native(graph, shared, feeds), strict=True):
+        for first, second in zip(run_native(*alone, feeds), run_native(*shared, feeds), strict=True):
             np.testing.assert_array_equal(first, second)
     for steps in (1, 9, 129):
         replace(layer, steps=steps).check()

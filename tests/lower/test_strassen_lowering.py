@@ -314,6 +314,22 @@ def test_rows_of_a_reshaped_tensor_are_paired_within_its_entries() -> None:
     assert after[80:].tobytes() == found[80:].tobytes()
 
 
+def test_pixels_are_rows_of_their_image() -> None:
+    for rows, named in (((2, 6, 7), False), ((2, 6, 7), True), ((1, 1, 40), False), ((3, 2, 4, 5), False)):
+        layer = Layer(rows, 256, after="residual", named=named)
+        feeds = layer.feeds()
+        (found,), (exact,) = (session(layer.content(), exact=exact).run(None, feeds) for exact in (False, True))
+        assert_close(found, layer.expected(feeds))
+        assert found.tobytes() != exact.tobytes()
+
+
+def test_pixels_that_lie_apart_are_not_joined() -> None:
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]), helper.make_node("MatMul", ["t", "w"], ["y"])]
+    weights, x = numbers(1, DEPTH, 256), numbers(0, 2, 5, 40, DEPTH)
+    (found,) = session(model(nodes, {"x": list(x.shape)}, {"w": weights})).run(None, {"x": x})
+    assert_close(found, x.transpose(0, 2, 1, 3).astype(np.float64) @ weights)
+
+
 def test_samples_in_rows_of_a_matrix_are_not_paired() -> None:
     content = product_of(numbers(0, DEPTH, 256), (64,))
     x = {"x": numbers(1, 64, DEPTH)}

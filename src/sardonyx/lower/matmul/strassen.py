@@ -25,6 +25,7 @@ from sardonyx.lower.views import sliced, without_axes
 from sardonyx.program.steps import Address, View
 
 LEAST_ROWS: Final = 32  # of an entry
+_SEQUENCES: Final = 3  # axes: entries, rows, columns
 LEAST_DEPTH: Final = 256
 _FLOAT_BYTES: Final = 4
 _SAMPLED_ROWS: Final = 64  # of the weights
@@ -37,7 +38,10 @@ _A_IN_CACHE: Final = 4  # times the second cache: rows and their sums are read f
 def in_entries(
     ctx: LowerContext, value: Value, a: View, shape: list[Dim], operand_strides: list[list[Dim]]
 ) -> tuple[View, list[Dim], list[list[Dim]]]:
-    """The same product with the rows of a matrix by the entries they come from, if it is a reshaped tensor."""
+    """The same product with all that the first axis counts as entries: pixels of an image are rows of one, and those of a matrix
+    belong to the entries they come from, if it is a reshaped tensor."""
+    if len(shape) > _SEQUENCES and len(a.shape) == len(shape):
+        return _with_joined_rows(a, shape, operand_strides)
     source = value.producer.inputs[0] if value.producer is not None and value.producer.op_type == "Reshape" else None
     if source is None or len(a.shape) != 2 or len(shape) != 2 or ctx.shape(source)[-1] != a.shape[-1]:
         return a, shape, operand_strides
@@ -47,6 +51,18 @@ def in_entries(
     row, along = a.strides
     split = [[rows * own[0], *own] for own in operand_strides]
     return View(a.buffer, (entries, rows, a.shape[-1]), (rows * row, row, along), a.offset), [entries, rows, shape[1]], split
+
+
+def _with_joined_rows(a: View, shape: list[Dim], operand_strides: list[list[Dim]]) -> tuple[View, list[Dim], list[list[Dim]]]:
+    """Axes between the first and the last as one, where everybody walks through them without a jump."""
+    walks = [list(a.strides[1:-1]), *(own[1:-1] for own in operand_strides)]
+    sizes, joined = merge_axes(shape[1:-1], walks)
+    if len(sizes) > 1:
+        return a, shape, operand_strides
+    strides = [[own[0], *rows, own[-1]] for own, rows in zip([list(a.strides), *operand_strides], joined)]
+    rows_of_a, *others = strides
+    view = View(a.buffer, (a.shape[0], *sizes, a.shape[-1]), tuple(rows_of_a), a.offset)
+    return view, [shape[0], *sizes, shape[-1]], others
 
 
 class StrassenProduct(Product):

@@ -18,7 +18,8 @@ from sardonyx import InferenceSession, errors
 
 def model(shape: Any, **attrs: Any) -> bytes:
     nodes = [
-        helper.make_node("UnfoldTensor", ["x"], ["windows"], domain="com.microsoft", **attrs),
+        helper.make_node("Abs", ["x"], ["size"]),  # memory that results might be written into
+        helper.make_node("UnfoldTensor", ["size"], ["windows"], domain="com.microsoft", **attrs),
         helper.make_node("Neg", ["windows"], ["y"]),
     ]
     ports = [[helper.make_tensor_value_info("x", onnx_type(np.float32), shape)], [helper.make_empty_tensor_value_info("y")]]

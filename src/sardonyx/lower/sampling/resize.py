@@ -267,7 +267,10 @@ def _by_tables(ctx: LowerContext, node: Node, asked: _Resize, plans: Mapping[int
     exact = how.mode != "nearest" and not kind.is_float
 
     def order(axis: int) -> tuple[float, int]:
-        ratio = _ratio(asked, axis, source, shape) or _scale_of(asked, axis) or 1.0
+        known = _ratio(asked, axis, source, shape) or _scale_of(asked, axis)
+        if known is None and axis < len(source) - 2:
+            return 0.0, axis  # images and channels, which hardly ever change their number: while there are fewer pixels, mostly
+        ratio = known or 1.0
         return ratio, axis if ratio < 1 and not exact else -axis
 
     for axis in sorted(axes, key=order):

@@ -77,6 +77,17 @@ def test_embeddings_are_the_same_and_native(opset: int, placed: bool) -> None:
     assert explain_model(content).host_steps == 0
 
 
+def test_embeddings_in_float16_are_rounded_once() -> None:
+    content = _model(EMBEDDING.format(more="", given="").replace("f32", "f16"))
+    feeds = _embedding_feeds(np.random.default_rng(3), 3, 9)
+    feeds = {name: feed.astype(np.float16) if feed.dtype == np.float32 else feed for name, feed in feeds.items()}
+    found, wanted = _runs(content, feeds)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)  # the last bit
+    assert explain_model(content).host_steps == 0
+
+
 @pytest.mark.parametrize("given_", [False, True])
 def test_embeddings_of_bytes_are_the_same_and_native(given_: bool) -> None:
     parts = ("segments", "kinds", "sk", "zk")

@@ -6,7 +6,8 @@
     y = QEmbedLayerNormalization(ids, kinds, ...)     =>   the same, with every row dequantized behind its Gather
 
 An id below zero is an error for the whole layer, but counts from the end for Gather: it becomes one that no table has. Refuses: a
-past or rotated queries, masks of other forms than MultiHeadAttention takes, and narrow floats (see ExpandFused).
+past or rotated queries, masks of other forms than MultiHeadAttention takes, and attention in narrow floats (see ExpandFused); the
+sum of embeddings in float16 is one of float32, rounded at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.expand_fused import ExpandingRule, Expansion, inputs_of
 from sardonyx.passes.protocol import Reject
-from sardonyx.passes.rewriter import MICROSOFT, Rewriter
+from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
 
 _NO_ROW: Final = np.array(np.iinfo(np.int32).max, np.int32)
@@ -71,8 +72,10 @@ class _Table:
     zero_point: Value | None = None
 
     def real(self, g: Rewriter, read: Value | None) -> Value | None:
-        """What was read of it, as floats."""
-        return read if read is None or self.scale is None else g.op("DequantizeLinear", read, self.scale, self.zero_point)
+        """What was read of it, as floats of 32 bits or more."""
+        if read is None or self.scale is not None:
+            return None if read is None else g.op("DequantizeLinear", read, self.scale, self.zero_point)
+        return g.op("Cast", read, to=dtypes.FLOAT32.onnx) if dtype_of(read) is dtypes.FLOAT16 else read
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,10 @@ def _embedding(g: Rewriter, node: Node, facts: None) -> list[Value | None]:
     gamma, beta = (table.real(g, table.rows) for table in factors)
     epsilon = attribute_values(node)["epsilon"]
     made = g.node("SkipLayerNormalization", [total, skip, gamma, beta], 4, domain=MICROSOFT, epsilon=epsilon)
-    return [made[0], _lengths(g, found.mask) if _is_used(g, node, 1) else None, made[3] if _is_used(g, node, 2) else None]
+    dtype = dtype_of(node.outputs[0])
+    assert dtype is not None
+    result, total = (g.op("Cast", value, to=dtype.onnx) if dtype is dtypes.FLOAT16 else value for value in (made[0], made[3]))
+    return [result, _lengths(g, found.mask) if _is_used(g, node, 1) else None, total if _is_used(g, node, 2) else None]
 
 
 def _lengths(g: Rewriter, mask: Value | None) -> Value:
@@ -170,3 +176,7 @@ class ExpandLayers(ExpandingRule):
     roots: ClassVar[frozenset[str]] = frozenset(_LAYERS)
     domains: ClassVar[frozenset[str]] = frozenset((MICROSOFT,))
     expansions: ClassVar[Mapping[str, Expansion]] = _LAYERS
+
+    def match(self, g: Rewriter, node: Node) -> Node | Reject | None:
+        is_half = node.op_type == "EmbedLayerNormalization" and dtype_of(node.outputs[0]) is dtypes.FLOAT16
+        return node if is_half else super().match(g, node)

@@ -60,6 +60,11 @@ CHOSEN = """graph main(q: f32[B,3,S,4], k: f32[B,{heads},T,4], v: f32[B,{heads},
   {cleared}
   y = MatMul(a, v) @17
 }}"""
+LETTERS = """graph main(q: f32[{q}], k: f32[{k}], v: f32[{v}]) -> (y: f32[{y}]) {{
+  s = Einsum({scores} @17
+  p = Softmax(s) {{axis = -1}} @17
+  y = Einsum({mixed} @17
+}}"""
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -145,6 +150,34 @@ def test_channels_before_pixels(seed: int, batch: int, queries: int, keys: int, 
     content = _model(PIXELS, 17)
     _agree(content, feeds)
     assert "SoftmaxAttention" in {step.label for step in explain_model(content, {"B": (1,), "S": (16,), "T": (16,)}).steps}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1), SIZES, SIZES, st.permutations("bhnd"), st.permutations("bhmd"), st.permutations("bhme"),
+    st.permutations("bhne").filter(lambda letters: letters.index("b") < letters.index("h")), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_products_in_letters_in_any_order(
+    seed: int, queries: int, keys: int, q: list[str], k: list[str], v: list[str], y: list[str], first: bool, second: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = {"b": 2, "h": 3, "n": queries, "m": keys, "d": 4, "e": 5}
+    names = {"b": "2", "h": "3", "n": "S", "m": "T", "d": "4", "e": "5"}
+
+    def product(a: tuple[str, str], b: tuple[str, str], out: str, swapped: bool) -> str:
+        (one, left), (other, right) = (b, a) if swapped else (a, b)
+        return f'{one}, {other}) {{equation = "{left}, {right} -> {out}"}}'
+
+    texts = {name: "".join(letters) for name, letters in (("q", q), ("k", k), ("v", v), ("y", y))}
+    text = LETTERS.format(
+        **{name: ",".join(names[letter] for letter in letters) for name, letters in texts.items()},
+        scores=product(("q", texts["q"]), ("k", texts["k"]), "bhnm", first),
+        mixed=product(("p", "bhnm"), ("v", texts["v"]), texts["y"], second),
+    )
+    feeds = {name: rng.standard_normal([sizes[each] for each in texts[name]]).astype(np.float32) for name in "qkv"}
+    content = _model(text, 17)
+    _agree(content, feeds)
+    assert "SoftmaxAttention" in {step.label for step in explain_model(content, {"S": (16,), "T": (16,)}).steps}
 
 
 @settings(max_examples=40, deadline=None)

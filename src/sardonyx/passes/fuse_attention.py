@@ -6,12 +6,13 @@
 
 One kernel computes scores, softmax and the product with V for a block of queries: the scores of all queries never lie in memory.
 Operands are [batch, heads, time, size], or [batch, time, size] with one head; they may lie transposed, as those of attention over
-images do (V times the transposed weights, with channels before pixels). All query heads may share one head of K and V. Scores
-may be pressed into bounds (Tanh between two factors) before masks. What is added to the scores becomes one mask; a Where stays a
-mask of truth values or, beside others, is the same as adding its other side, if that is so low that scores vanish beside it.
-Zeros in place of weights that are NaN, as exporters write them behind masks of truth values, are part of it. Runs late: factors
-have become a part of the product by then (FormFusedMatMul), and the result is an operator of our own. Refuses: scores or weights
-that are used elsewhere too, operands that broadcast, masks that broadcast the scores or have one element for all keys.
+images do (V times the transposed weights, with channels before pixels), or be multiplied by an Einsum in any order of axes (but
+for batch and heads, which the result has in the order of the weights). All query heads may share one head of K and V. Scores may
+be pressed into bounds (Tanh between two factors) before masks. What is added to the scores becomes one mask; a Where stays a mask
+of truth values or, beside others, is the same as adding its other side, if that is so low that scores vanish beside it. Zeros in
+place of weights that are NaN, as exporters write them behind masks of truth values, are part of it. Runs late: factors have
+become a part of the product by then (FormFusedMatMul), and the result is an operator of our own. Refuses: scores or weights that
+are used elsewhere too, operands that broadcast, masks that broadcast the scores or have one element for all keys.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.types import Shape
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
@@ -44,6 +46,9 @@ class _Product:
     is_transposed: bool  # b
     is_a_transposed: bool = False
     is_result_transposed: bool = False
+    a_order: tuple[int, ...] = ()  # in which the axes of a are taken first, if not as they are; b and the result the same
+    b_order: tuple[int, ...] = ()
+    result_order: tuple[int, ...] = ()
 
     def exchanged(self) -> _Product:
         """The same with the operands in the other order: a @ b is the transposed product of b transposed with a transposed."""
@@ -54,6 +59,8 @@ class _Product:
             is_transposed=not self.is_a_transposed,
             is_a_transposed=not self.is_transposed,
             is_result_transposed=True,
+            a_order=self.b_order,
+            b_order=self.a_order,
         )
 
 
@@ -94,12 +101,47 @@ def _product(value: Value) -> _Product | None:
     assert b is not None
     if node.op_type == "MatMul" and is_standard(node):
         return _Product(node, a, b, 1.0, False)
+    if node.op_type == "Einsum" and is_standard(node):
+        return _einsum(node, a, b)
     if node.op_type != "FusedMatMul" or node.domain != MICROSOFT:
         return None
     if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
         return None
     alpha, swapped, second = node.attr("alpha", 1.0), node.attr("transA", 0), node.attr("transB", 0)
     return _Product(node, a, b, float(alpha), bool(second), bool(swapped))
+
+
+def _einsum(node: Node, a: Value, b: Value) -> _Product | None:
+    """A product of matrices in letters: all but one of each operand's are the result's, and one of both is summed over."""
+    terms = str(node.attr("equation", "")).replace(" ", "").replace("->", ",").split(",")
+    if len(terms) != 3 or any(not term.isalpha() or len(set(term)) != len(term) for term in terms):
+        return None
+    left, right, out = terms
+    rows, columns = ([letter for letter in out if letter not in other] for other in (right, left))
+    inner = [letter for letter in left if letter not in out]
+    if len(rows) != 1 or len(columns) != 1 or len(inner) != 1 or {*left} - {*rows} != {*right} - {*columns}:
+        return None
+    if {*out} - {*rows, *columns} != {*left} - {*rows, *inner}:
+        return None
+    if out.index(rows[0]) > out.index(columns[0]):
+        left, right, rows, columns, a, b = right, left, columns, rows, b, a
+    outer = [letter for letter in out if letter in left and letter in right]
+    a_order, is_a_transposed = _order_of(left, [*outer, *rows, *inner])
+    b_order, is_b_transposed = _order_of(right, [*outer, *inner, *columns])
+    made = [*outer, *rows, *columns]
+    result_order = () if made == list(out) else tuple(made.index(letter) for letter in out)
+    return _Product(node, a, b, 1.0, is_b_transposed, is_a_transposed, False, a_order, b_order, result_order)
+
+
+def _order_of(letters: str, wanted: list[str]) -> tuple[tuple[int, ...], bool]:
+    """How axes are brought into an order: by taking them in another, if any, or by a matrix that lies transposed."""
+    if [*wanted[:-2], wanted[-1], wanted[-2]] == list(letters):
+        return (), True
+    return (() if wanted == list(letters) else tuple(letters.index(letter) for letter in wanted)), False
+
+
+def _ordered(shape: Shape | None, order: tuple[int, ...]) -> Shape | None:
+    return shape if shape is None or not order else tuple(shape[axis] for axis in order)
 
 
 def _is(value: Value | None, operator: str) -> bool:
@@ -128,7 +170,7 @@ def _weighted(g: Rewriter, value: Value) -> tuple[_Product, Node, tuple[Value, .
     if product is None:
         return None
     for each in (product, product.exchanged()):
-        found = None if each.is_a_transposed else _weights(g, each.a)
+        found = None if each.is_a_transposed or each.a_order else _weights(g, each.a)
         if found is not None:
             return each, *found
     return None
@@ -141,7 +183,7 @@ def _scores(g: Rewriter, value: Value | None, steps: int = 0) -> _Scores | None:
         return None
     product = _product(value)
     if product is not None:
-        return _Scores(product, product.alpha, (), (value,))
+        return None if product.result_order else _Scores(product, product.alpha, (), (value,))
     if not is_standard(node) or len(node.inputs) < 2:
         return None
     first, second = node.inputs[:2]
@@ -188,7 +230,7 @@ class FuseAttention(Rule[_Attention]):
 
     name: ClassVar[str] = "FuseAttention"
     ort_names: ClassVar[tuple[str, ...]] = ("AttentionFusion",)
-    roots: ClassVar[frozenset[str]] = frozenset(("MatMul", "FusedMatMul"))
+    roots: ClassVar[frozenset[str]] = frozenset(("MatMul", "FusedMatMul", "Einsum"))
     needs: ClassVar[frozenset[str]] = frozenset(("Softmax",))
     domains: ClassVar[frozenset[str]] = frozenset(("", MICROSOFT))
 
@@ -213,7 +255,8 @@ class FuseAttention(Rule[_Attention]):
 
     def check(self, g: Rewriter, found: _Attention) -> Any:
         weighted, product = found.weighted, found.scores.product
-        q, k, v, scores = product.a.shape, product.b.shape, weighted.b.shape, product.node.outputs[0].shape
+        q, k = _ordered(product.a.shape, product.a_order), _ordered(product.b.shape, product.b_order)
+        v, scores = _ordered(weighted.b.shape, weighted.b_order), product.node.outputs[0].shape
         kinds = {dtype_of(value) for value in (product.a, product.b, weighted.b)}
         if q is None or k is None or v is None or scores is None or len(kinds) != 1 or len(q) not in (3, 4):
             return Reject("types or ranks are not known, or there are others than three or four axes")
@@ -233,7 +276,12 @@ class FuseAttention(Rule[_Attention]):
 
     def rewrite(self, g: Rewriter, found: _Attention, facts: Any) -> None:
         weighted, product = found.weighted, found.scores.product
-        q, k, v = product.a, product.b, weighted.b
+        q, k, v = (
+            g.op("Transpose", value, perm=list(order)) if order else value
+            for value, order in (
+                (product.a, product.a_order), (product.b, product.b_order), (weighted.b, weighted.b_order)
+            )
+        )  # fmt: skip
         rank = len(q.shape or ())
         swapped = [*range(rank - 2), rank - 1, rank - 2]
         if product.is_a_transposed:
@@ -254,7 +302,11 @@ class FuseAttention(Rule[_Attention]):
         if found.between:
             attrs["without_nan"] = 1
         made = g.op("SoftmaxAttention", *operands, domain=_DOMAIN, **attrs)
-        g.replace(weighted.node.outputs[0], g.op("Transpose", made, perm=swapped) if weighted.is_result_transposed else made)
+        if weighted.is_result_transposed:
+            made = g.op("Transpose", made, perm=swapped)
+        if weighted.result_order:
+            made = g.op("Transpose", made, perm=list(weighted.result_order))
+        g.replace(weighted.node.outputs[0], made)
 
 
 def _added(g: Rewriter, mask: _Mask, scores: Value) -> Value:

@@ -88,7 +88,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "FormTreeScores": ("form_tree_scores", "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor", ()),
     "ExpandUnique": ("expand_unique", "Unique", ()),
     "ExpandShortArgMax": ("expand_short_argmax", "ArgMax", ()),
-    "FuseAttention": ("fuse_attention", "FusedMatMul MatMul", ("AttentionFusion",)),
+    "FuseAttention": ("fuse_attention", "Einsum FusedMatMul MatMul", ("AttentionFusion",)),
     "ExpandLosses": ("expand_losses", "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", ()),
     "ExpandShortSoftmax": ("expand_short_softmax", "Softmax", ()),
     "FormEmbeddingBags": ("form_embedding_bags", "Loop", ()),

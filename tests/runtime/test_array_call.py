@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import sys
 import threading
 from typing import Any
@@ -99,6 +100,23 @@ def test_other_arrays_than_before_take_the_long_way() -> None:
     for other in others:
         assert_right(session.run(None, {**feeds, "x": other}), feeds)
     assert_right(session.run(None, feeds), feeds)
+
+
+def test_arrays_whose_type_is_another_object_take_the_short_way() -> None:
+    session = opened(TWO)
+    feeds = feeds_of(3, 2)
+    warm(session, feeds)
+    unpickled = pickle.loads(pickle.dumps(feeds))
+    assert unpickled["x"].dtype is not feeds["x"].dtype
+    call = program_of(session)._call
+    assert call is not None
+    found = call.run(unpickled)
+    assert found is not None
+    assert_right(found, feeds)
+    swapped = {**feeds, "x": feeds["x"].astype(">f4")}
+    assert call.run(swapped) is None
+    assert call.run({**feeds, "x": feeds["x"].view(np.int32)}) is None
+    assert call.run({**feeds, "x": feeds["x"].view("V4")}) is None
 
 
 def test_bad_feeds_are_refused_as_on_the_long_way() -> None:

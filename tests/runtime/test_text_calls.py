@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from typing import Any
 
@@ -72,6 +73,14 @@ def test_positions_have_the_shape_of_the_texts(pool: Pool, shape: tuple[int, ...
     assert found.shape == shape
     wanted = [{"a": 3, "bc": 5}.get(text, -1) for text in texts.reshape(-1).tolist()]
     assert found.reshape(-1).tolist() == wanted
+
+
+def test_unpickled_arrays_are_looked_up(pool: Pool) -> None:
+    find = positions_call(pool.native_function, {"a": 0, "bc": 1})
+    assert find is not None
+    for texts in (objects(["bc", "x", "a"]), np.array(["bc", "x", "a"])):
+        unpickled = pickle.loads(pickle.dumps(texts))
+        assert find(unpickled).tolist() == [1, -1, 0]  # type: ignore[union-attr]
 
 
 def test_what_is_no_array_of_texts_is_left_to_python(pool: Pool) -> None:

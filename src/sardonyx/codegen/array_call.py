@@ -54,6 +54,11 @@ from sardonyx.codegen.blocks import (
     CALL_SIZES,
     CALL_TAKE_UP,
     CALL_TYPE,
+    CALL_TYPE_NUMBER,
+    NATIVE_ORDER,
+    NO_ORDER,
+    TYPE_NUMBER,
+    TYPE_ORDER,
 )
 
 HEADER = object.__basicsize__
@@ -73,12 +78,26 @@ def load_entry(name: str, entry: int, kind: str = "i64", block: str = "block") -
 def load_field(name: str, source: str, offset: int, kind: str) -> str:
     """What an object has so many bytes behind its beginning."""
     return f"""  %{name}_p = getelementptr i8, ptr %{source}, i64 {offset}
-  %{name} = load {kind}, ptr %{name}_p, align {4 if kind == "i32" else 8}"""
+  %{name} = load {kind}, ptr %{name}_p, align {int(kind[1:]) // 8 if kind.startswith("i") else 8}"""
 
 
 def _row(name: str, rows: str, number: str) -> str:
     return f"""  %{name}_at = mul i64 %{number}, {CALL_ROW}
   %{name} = getelementptr i64, ptr %{rows}, i64 %{name}_at"""
+
+
+def same_type(name: str, found: str, wanted: str, number: str) -> str:
+    """%name: whether a type of elements is another, or one of its number. Unpickled arrays have types that are other objects."""
+    return f"""  %{name}_is = icmp eq ptr %{found}, %{wanted}
+{load_field(f"{name}_number", found, HEADER + TYPE_NUMBER, "i32")}
+{load_field(f"{name}_order", found, HEADER + TYPE_ORDER, "i8")}
+  %{name}_wide = sext i32 %{name}_number to i64
+  %{name}_alike = icmp eq i64 %{name}_wide, {number}
+  %{name}_native = icmp eq i8 %{name}_order, {NATIVE_ORDER}
+  %{name}_none = icmp eq i8 %{name}_order, {NO_ORDER}
+  %{name}_ordered = or i1 %{name}_native, %{name}_none
+  %{name}_equal = and i1 %{name}_alike, %{name}_ordered
+  %{name} = or i1 %{name}_is, %{name}_equal"""
 
 
 def array_call_ir() -> str:
@@ -153,7 +172,8 @@ compare:
 {load_entry("row_sizes", CALL_SIZES, "ptr", "row")}
 {load_entry("row_flags", CALL_FLAGS, "i64", "row")}
 {load_entry("row_data", CALL_ADDRESS, "i64", "row")}
-  %same_type = icmp eq ptr %type, %row_type
+{load_entry("row_number", CALL_TYPE_NUMBER, "i64", "row")}
+{same_type("same_type", "type", "row_type", "%row_number")}
   %wide_rank = sext i32 %rank to i64
   %same_rank = icmp eq i64 %wide_rank, %row_rank
   %wide_flags = zext i32 %flags to i64

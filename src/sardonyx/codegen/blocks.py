@@ -67,12 +67,15 @@ STEP_ENTRIES: Final = 4
 ) = range(25)  # fmt: skip
 CALL_ENTRIES: Final = 25
 # Of an array that is given or made: its name if it is fed by one, type, rank, address of the sizes; of one that is given also the
-# flags it must have, and where its data must lie, if that matters
-CALL_NAME, CALL_TYPE, CALL_RANK, CALL_SIZES, CALL_FLAGS, CALL_ADDRESS = range(6)
-CALL_ROW: Final = 6
+# flags it must have, where its data must lie, if that matters, and the type's number, if all types of that number are the same
+CALL_NAME, CALL_TYPE, CALL_RANK, CALL_SIZES, CALL_FLAGS, CALL_ADDRESS, CALL_TYPE_NUMBER = range(7)
+CALL_ROW: Final = 7
+NO_TYPE_NUMBER: Final = -1
 CALL_MOST: Final = 32  # arrays that are given, and that are made
 # Where an array object has its fields: distances in bytes from the first behind its header, which is the address of its data
 ARRAY_RANK, ARRAY_SIZES, ARRAY_TYPE, ARRAY_FLAGS = 8, 16, 40, 48
+TYPE_ORDER, TYPE_NUMBER = 10, 12  # the same of the objects that are types of elements: order of bytes, number of the type
+NATIVE_ORDER, NO_ORDER = ord("="), ord("|")
 ARRAY_READABLE, ARRAY_WRITABLE = 0x1, 0x501  # flags: in C order; also aligned and not read-only
 
 # Entries of a text block (see `text_calls`): types and functions of Python and NumPy, then what the function at hand needs

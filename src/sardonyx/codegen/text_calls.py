@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from sardonyx.codegen.array_call import HEADER, KIND, load_entry, load_field
+from sardonyx.codegen.array_call import HEADER, KIND, load_entry, load_field, same_type
 from sardonyx.codegen.blocks import (
     ARRAY_FLAGS,
     ARRAY_RANK,
     ARRAY_READABLE,
     ARRAY_SIZES,
     ARRAY_TYPE,
+    NO_TYPE_NUMBER,
     TEXT_ARRAY,
     TEXT_CLEAR,
     TEXT_DICT,
@@ -44,6 +45,7 @@ from sardonyx.codegen.blocks import (
     TEXT_UTF8,
 )
 
+_OBJECT_NUMBER: Final = 17  # of NumPy's type of objects
 # What the type of the array's elements must be; of texts of a fixed width it is given, with the width
 _OBJECTS: Final = load_entry("wanted_type", TEXT_OBJECTS, "ptr")
 _WIDE: Final = f"""  %wanted_type_p = getelementptr ptr, ptr %args, i64 1
@@ -71,10 +73,11 @@ def text_calls_ir() -> str:
     return "\n".join(made)
 
 
-def _function(name: str, arguments: int, wanted: str, before: str, body: str) -> str:
-    """A function of an array. `before` stands in front of the loop, `body` computes one element and goes to `next`.
+def _function(name: str, arguments: int, wanted: str, number: int, before: str, body: str) -> str:
+    """A function of an array of a wanted type, or of any of its number.
 
-    They have the array's %data, the result's memory %out, and %i, the number of the element.
+    `before` stands in front of the loop, `body` computes one element and goes to `next`. They have the array's %data, the
+    result's memory %out, and %i, the number of the element.
     """
     return f"""
 define ptr @{name}(ptr %self, ptr %args, i64 %given) nounwind {{
@@ -110,7 +113,7 @@ compare:
 {load_field("own_sizes", "result", HEADER + ARRAY_SIZES, "ptr")}
 {load_field("data", "array", HEADER, "ptr")}
 {load_field("out", "result", HEADER, "ptr")}
-  %same_type = icmp eq ptr %type, %wanted_type
+{same_type("same_type", "type", "wanted_type", str(number))}
   %same_rank = icmp eq i32 %rank, %rank_now
   %set_flags = and i32 %flags, {ARRAY_READABLE}
   %in_order = icmp eq i32 %set_flags, {ARRAY_READABLE}
@@ -179,7 +182,7 @@ write:
   %written_p = getelementptr i64, ptr %out, i64 %i
   store i64 %position, ptr %written_p, align 8
   br label %next"""
-    return _function("look_up", 1, _OBJECTS, before, body)
+    return _function("look_up", 1, _OBJECTS, _OBJECT_NUMBER, before, body)
 
 
 def _look_up_wide() -> str:
@@ -266,7 +269,7 @@ write:
   %written_p = getelementptr i64, ptr %out, i64 %i
   store i64 %position, ptr %written_p, align 8
   br label %next"""
-    return _function("look_up_wide", 3, _WIDE, before, body)
+    return _function("look_up_wide", 3, _WIDE, NO_TYPE_NUMBER, before, body)
 
 
 def _hash_texts() -> str:
@@ -340,4 +343,4 @@ finish:
   %written_p = getelementptr i32, ptr %out, i64 %i
   store i32 %hash, ptr %written_p, align 4
   br label %next"""
-    return _function("hash_texts", 1, _OBJECTS, before, body)
+    return _function("hash_texts", 1, _OBJECTS, _OBJECT_NUMBER, before, body)

@@ -20,10 +20,13 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
 from sardonyx.ir.graph import Model, Node, Value
+from sardonyx.ir.tensor import Array
+from sardonyx.ops.ml.key_lookup import slots_of
 from sardonyx.passes.protocol import PassResult, Reject
 from sardonyx.passes.rewriter import Rewriter, all_graphs, dtype_of
 
 ML: Final = "ai.onnx.ml"
+_OWN: Final = "sardonyx"
 _VERSION: Final = 18  # of the ONNX nodes that are made: axes of reductions are inputs from here on
 
 
@@ -69,6 +72,11 @@ class ScoreRewriter(Rewriter):
         if rank == 1:
             return self.op("Reshape", value, self.int64s(1, -1))
         return value if rank == 2 else None
+
+    def searched(self, x: Value, keys: Array, values: Array) -> Value:
+        """The value of the key that each element is, out of a table of slots; the last value if it is none."""
+        slots, table, empty = slots_of(keys, values[:-1], values[-1])
+        return self.op("KeyLookup", x, self.constant(slots, "slots"), self.constant(table, "values"), domain=_OWN, empty=empty)
 
     # What becomes of scores
 
@@ -132,7 +140,7 @@ class ScoreRewriter(Rewriter):
         if list(labels) == list(range(len(labels))):
             return best
         if all(isinstance(label, str) for label in labels):
-            return self.op("ClassLabels", best, domain="sardonyx", labels=tuple(labels))
+            return self.op("ClassLabels", best, domain=_OWN, labels=tuple(labels))
         return self.op("Gather", self.int64s(*labels), best, axis=0)
 
     def is_above(self, score: Value, limit: float) -> Value:

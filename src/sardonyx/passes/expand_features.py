@@ -26,7 +26,6 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array
-from sardonyx.ops.ml.key_lookup import slots_of
 from sardonyx.ops.ml.ml_preprocess import attribute_array
 from sardonyx.passes.classical_rule import ClassicalRule, ScoreRewriter
 from sardonyx.passes.protocol import Reject
@@ -255,8 +254,7 @@ def _searched(g: ScoreRewriter, x: Value, keys: Array, values: Array, version: i
     if version < 4:
         numbers = ~_is_nan(keys)  # a NaN is no key
         keys, values = keys[numbers], np.concatenate([values[:-1][numbers], values[-1:]])
-    slots, table, empty = slots_of(keys, values[:-1], values[-1])
-    return g.op("KeyLookup", x, g.constant(slots, "slots"), g.constant(table, "values"), domain="sardonyx", empty=empty)
+    return g.searched(x, keys, values)
 
 
 def _chosen(g: ScoreRewriter, x: Value, keys: Array, values: Array, version: int) -> Value:

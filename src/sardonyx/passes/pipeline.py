@@ -129,8 +129,9 @@ CLASSICAL: Final[tuple[Optimization, ...]] = (
     later("BindSizes"),  # after them: they know slices by data
     later("CountTokens"),
     later("EncodeTexts"),  # what it leaves are encoders of numbers
-    later("ExpandFeatures"),
     later("ExpandLinearModels"),
+    later("GatherOneHots"),  # after the products are there, before encoders become comparisons
+    later("ExpandFeatures"),
     later("ExpandSupportVectors"),
     later("FormTreeScores"),
     later("ExpandShortArgMax"),  # which those above leave

@@ -78,6 +78,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "FuseQuickGelu": ("fuse_activations", "Mul", ("QuickGeluFusion",)),
     "CountTokens": ("count_tokens", "TfIdfVectorizer", ()),
     "EncodeTexts": ("encode_texts", "CategoryMapper LabelEncoder OneHotEncoder", ()),
+    "GatherOneHots": ("gather_one_hots", "OneHotEncoder", ()),
     "ExpandFeatures": (
         "expand_features",
         "ArrayFeatureExtractor Binarizer FeatureVectorizer Imputer LabelEncoder Normalizer OneHotEncoder Scaler",

@@ -52,6 +52,9 @@ from sardonyx.codegen.blocks import (
     CALL_ROW,
     CALL_SET_ITEM,
     CALL_TAKE_UP,
+    NO_TYPE_NUMBER,
+    TYPE_NUMBER,
+    TYPE_ORDER,
 )
 from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, address_of
 
@@ -76,6 +79,7 @@ _PYTHON: Final = {
 }  # fmt: skip
 # NumPy's table of functions, whose order is part of what it promises to code compiled against it
 _ARRAY_CLASS, _NEW_ARRAY = 2, 94
+_ONE_TYPE: Final = "biufcO"  # kinds of which all types of a number and order of bytes are the same
 _ARGUMENTS_IN_A_ROW: Final = 0x80  # how Python calls: METH_FASTCALL
 
 
@@ -149,7 +153,8 @@ def _rows(values: Sequence[GivenArray]) -> tuple[Array, list[Any]]:
     parts: list[Any] = []
     for row, (name, dtype, shape, flags, address) in zip(rows, values):
         sizes = np.array(shape, np.int64)
-        row[:] = 0 if name is None else id(name), id(dtype), len(shape), address_of(sizes), flags, address
+        number = dtype.num if dtype.isbuiltin == 1 and dtype.kind in _ONE_TYPE else NO_TYPE_NUMBER
+        row[:] = 0 if name is None else id(name), id(dtype), len(shape), address_of(sizes), flags, address, number
         parts.append((name, dtype, sizes))
     return rows, parts
 
@@ -199,8 +204,15 @@ def _numpy_functions() -> Any:
 
 
 def _arrays_look_as_expected() -> bool:
-    """Whether array objects have rank, sizes, type and flags where native code reads them."""
+    """Whether native code finds the rank, sizes, type and flags of arrays, and the number and order of bytes of types."""
     header = object.__basicsize__
+    for dtype in (np.dtype(np.int16), np.dtype(">f4"), np.dtype(object), np.dtype(np.bool_)):
+        start = id(dtype) + header
+        if (
+            ctypes.c_int.from_address(start + TYPE_NUMBER).value != dtype.num
+            or ctypes.c_char.from_address(start + TYPE_ORDER).value.decode() != dtype.byteorder
+        ):
+            return False
     for probe in (np.zeros((3, 5), np.int16), np.zeros((7, 4, 2), np.float64)[:, ::2], np.zeros((), np.int8)):
         start = id(probe) + header
         sizes = ctypes.c_void_p.from_address(start + ARRAY_SIZES).value or 0

@@ -62,10 +62,10 @@ def positions_call(native_function: NativeFunction, keys: Mapping[str, int]) -> 
 
     def find(texts: Array) -> Array | None:
         dtype = texts.dtype
-        if dtype is _OBJECT or by_row is None:
-            found: Array | None = by_object(texts)
+        if by_row is not None and dtype.kind == "U":
+            found: Array | None = by_row(texts, dtype, dtype.itemsize // 4) if dtype.isnative else None
         else:
-            found = by_row(texts, dtype, dtype.itemsize // 4) if dtype.kind == "U" and dtype.isnative else None
+            found = by_object(texts)
         return found
 
     return find

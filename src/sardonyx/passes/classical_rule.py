@@ -27,6 +27,7 @@ from sardonyx.passes.rewriter import Rewriter, all_graphs, dtype_of
 
 ML: Final = "ai.onnx.ml"
 _OWN: Final = "sardonyx"
+_FEW: Final = 24  # scores of a row that are worth more digits than they have in the end
 _VERSION: Final = 18  # of the ONNX nodes that are made: axes of reductions are inputs from here on
 
 
@@ -118,6 +119,8 @@ class ScoreRewriter(Rewriter):
             return self.probit(scores)
         if name == "NONE" or width < 2:
             return scores
+        if name == "SOFTMAX" and width > _FEW:
+            return self.op("Softmax", scores, axis=1)
         if name == "SOFTMAX":
             return self.finely(scores, lambda wide: self.op("Softmax", wide, axis=1))
         return self.logistic(scores) if name == "LOGISTIC" else self.softmax_zero(scores)

@@ -111,7 +111,9 @@ def _normalizer(g: ScoreRewriter, node: Node, x: Value, attrs: dict[str, Any]) -
     values = g.cast(rows, dtypes.FLOAT32)
 
     def total(parts: Value) -> Value:
-        """Sums from left to right."""
+        """Sums from left to right, but for probabilities: no two engines have the same last bits of those."""
+        if x.producer is not None and x.producer.op_type == "Softmax":
+            return g.op("ReduceSum", parts, g.int64s(1))
         if count > _MOST_COLUMNS:
             return g.columns(g.op("CumSum", parts, g.int64s(1)), count - 1, count)
         result = g.columns(parts, 0, 1)

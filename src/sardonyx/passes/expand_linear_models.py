@@ -87,7 +87,7 @@ class ExpandLinearModels(ClassicalRule):
 
 
 def _kernel(g: ScoreRewriter, x: Value, vectors: Array, attrs: dict[str, Any]) -> Value | Reject:
-    """The kernel of each row with each support vector, in float64, where it is not linear."""
+    """The kernel of each row with each support vector, in float32, where it is not linear."""
     kind, parameters = attrs["kernel_type"], attrs.get("kernel_params") or (0.0, 0.0, 0.0)
     if len(parameters) != 3 or kind not in ("POLY", "RBF", "SIGMOID"):
         return Reject(f"kernel_type is {kind!r} with {len(parameters)} parameters")
@@ -99,18 +99,17 @@ def _kernel(g: ScoreRewriter, x: Value, vectors: Array, attrs: dict[str, Any]) -
         products = _product(g, wide, -2 * support, (support**2).sum(axis=1))
         squares = g.op("Max", g.op("Add", products, lengths), g.scalar(wide, 0.0))
         exponents = g.cast(g.op("Mul", squares, g.scalar(squares, -gamma)), dtypes.FLOAT32)
-        return g.cast(g.op("Exp", exponents), dtypes.FLOAT64)
+        return g.op("Exp", exponents)
     products = _product(g, x, vectors, None)
     affine = g.op("Add", g.op("Mul", products, g.scalar(products, gamma)), g.scalar(products, coef0))
     if kind == "SIGMOID":
-        made = g.op("Tanh", affine)
-    elif degree in (1.0, 2.0, 3.0):
-        made = affine
-        for _ in range(int(degree) - 1):
-            made = g.op("Mul", made, affine)
-    else:
-        made = g.op("Pow", affine, g.scalar(affine, degree))
-    return g.cast(made, dtypes.FLOAT64)
+        return g.op("Tanh", affine)
+    if degree not in (1.0, 2.0, 3.0):
+        return g.op("Pow", affine, g.scalar(affine, degree))
+    made = affine
+    for _ in range(int(degree) - 1):
+        made = g.op("Mul", made, affine)
+    return made
 
 
 def _weighted_kernels(
@@ -122,7 +121,14 @@ def _weighted_kernels(
     ):  # the weighted sum of products is the product with the weighted sum
         return _product(g, g.cast(x, dtypes.FLOAT64), weights @ vectors.astype(np.float64), offsets)
     kernel = _kernel(g, x, vectors, attrs)
-    return kernel if isinstance(kernel, Reject) else _product(g, kernel, weights, offsets)
+    if isinstance(kernel, Reject):
+        return kernel
+    if len(weights) > 1:
+        return _product(g, g.cast(kernel, dtypes.FLOAT64), weights, offsets)
+    # Kernels are rounded to float32, and so may be their products with the weights: half as much is written, and the sum is exact.
+    weighted = g.op("Mul", kernel, g.row(kernel, weights))
+    total = g.op("ReduceSum", g.cast(weighted, dtypes.FLOAT64), g.int64s(1))
+    return g.op("Add", total, g.constant(offsets.astype(np.float64), "intercepts"))
 
 
 @dataclass(frozen=True)

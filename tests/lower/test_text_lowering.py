@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
+from classical_support import expanded
 from native_support import run_reference
 from sardonyx import InferenceSession
 from sardonyx.ir.tensor import Array
@@ -213,6 +214,10 @@ def test_texts_of_a_fixed_width_are_found_as_texts_are(keys: list[str], texts: l
     assert lookup(turned).tolist() == [[numbers.get(text, -1) for text in row] for row in turned.tolist()]
 
 
+EXPRESSIONS = (
+    "[a-c]+", "[a-zA-Z0-9_]+", "[b-]+", "a|b", ".", "[a-c]{2,}", r"\w+", r"\b\w\w+\b", "[a-c][a-c]+", r"[\w]{1,}\w",
+    r"\b[a-c]+\b",
+)  # fmt: skip
 POOLS: dict[str, dict[str, Any]] = {
     "words": {"ngram_counts": [0], "ngram_indexes": [2, 0, 1, 3], "pool_strings": ["a", "bc", "B_1", "x y"]},
     "pairs": {"ngram_counts": [0, 2], "ngram_indexes": [4, 0, 1, 3], "pool_strings": ["a", "bc", "a", "b", "a", "a"]},
@@ -250,7 +255,7 @@ def counting_model(
 @given(
     texts=st.lists(st.text("abcB_1 \0#xyäßΣ-\n", max_size=12), max_size=6),
     mode=st.sampled_from(("TF", "IDF", "TFIDF")),
-    expression=st.sampled_from(("[a-c]+", "[a-zA-Z0-9_]+", "[b-]+", "a|b", ".")),
+    expression=st.sampled_from(EXPRESSIONS),
     least=st.integers(1, 3),
     flat=st.booleans(),
     weights=st.booleans(),
@@ -310,3 +315,9 @@ def test_long_lists_of_texts_are_counted_in_blocks_like_single_texts() -> None:
         expected.append(row)
     assert counter(texts).tolist() == expected
     assert [counter(texts[number : number + 1])[0].tolist() for number in range(len(texts))] == expected
+
+
+@pytest.mark.parametrize("expression", ["[a-c]{2,}", r"\w+", r"\b\w\w+\b", "[a-c][a-c]+"])
+def test_runs_of_a_least_length_are_one_operator(expression: str) -> None:
+    counted = expanded(counting_model("TF", expression, 1, True, False))[0].graph.nodes
+    assert "TokenCounts" in [node.op_type for node in counted]

@@ -23,7 +23,8 @@ from sardonyx.passes.rewriter import MICROSOFT, all_graphs
 from sardonyx.records import dataclass
 
 _MOST_SEQUENCES: Final = 1 << 62  # of all known words, as many as the longest counted one has
-_RUN: Final = re.compile(r"\[((?:[A-Za-z0-9]-[A-Za-z0-9]|[A-Za-z0-9_])+)\]\+")
+_WORD: Final = "A-Za-z0-9_"  # what \w stands for; \b is where a run of those begins or ends
+_ATOM: Final = re.compile(r"(\\w|\[(?:\\w|[A-Za-z0-9]-[A-Za-z0-9]|[A-Za-z0-9_])+\])(\+|\{(\d{1,3}),\})?")
 
 
 @dataclass(frozen=True)
@@ -107,11 +108,32 @@ def _sequences(attrs: dict[str, Any]) -> list[tuple[str, ...]] | None:
     return found
 
 
+def _run(expression: str) -> tuple[str, int]:
+    """The class of characters whose runs are the tokens of an expression, and how long they are at least; "" if it is another.
+
+    A class may stand there several times, as in `[a-z][a-z]+`, as long as one of them takes as many as there are.
+    """
+    if expression == ".":
+        return ".", 1
+    inner = expression.removeprefix("\\b").removesuffix("\\b")
+    classes, least, position, is_open = set(), 0, 0, False
+    while position < len(inner):
+        atom = _ATOM.match(inner, position)
+        if atom is None:
+            return "", 0
+        classes.add(atom[1].strip("[]").replace("\\w", _WORD))
+        least += int(atom[3]) if atom[3] else 1
+        is_open = is_open or bool(atom[2])
+        position = atom.end()
+    if len(classes) != 1 or not is_open or least < 1 or (inner != expression and classes != {_WORD}):
+        return "", 0
+    return classes.pop(), least
+
+
 def _counted(g: Any, node: Node, tokenizer: Node) -> Value | Reject:
     """What takes the place of the counts."""
     words, attrs = attribute_values(tokenizer), attribute_values(node)
-    run = _RUN.fullmatch(words.get("tokenexp") or "")
-    characters = "." if words.get("tokenexp") == "." else "" if run is None else run[1]
+    characters, least = _run(words.get("tokenexp") or "")
     if not characters or words.get("separators") or words["mark"] or words["mincharnum"] < 1:
         return Reject("tokens that are not plain runs of characters")
     if characters == "." and words["mincharnum"] > 1:
@@ -140,7 +162,7 @@ def _counted(g: Any, node: Node, tokenizer: Node) -> Value | Reject:
     if max(lengths) > 1:
         more["lengths"] = lengths
     counts = g.op(
-        "TokenCounts", texts, domain="sardonyx", characters=characters, least=words["mincharnum"], words=pool,
+        "TokenCounts", texts, domain="sardonyx", characters=characters, least=max(least, words["mincharnum"]), words=pool,
         columns=tuple(columns), **more,
     )  # fmt: skip
     if attrs["mode"] == "IDF":

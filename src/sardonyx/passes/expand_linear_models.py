@@ -125,7 +125,7 @@ def _weighted_kernels(
         return kernel
     if len(weights) > 1:
         return _product(g, g.cast(kernel, dtypes.FLOAT64), weights, offsets)
-    # Kernels are rounded to float32, and so may be their products with the weights: half as much is written, and the sum is exact.
+    # Kernels are rounded to float32, and so may be their products with the weights; half as much is written as in float64.
     weighted = g.op("Mul", kernel, g.row(kernel, weights))
     total = g.op("ReduceSum", g.cast(weighted, dtypes.FLOAT64), g.int64s(1))
     return g.op("Add", total, g.constant(offsets.astype(np.float64), "intercepts"))

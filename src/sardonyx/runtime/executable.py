@@ -280,7 +280,7 @@ class Executable:
                 self._fit(context, shapes)
         except (SizeConflict, MemoryError, OverflowError):
             return None
-        if context.alone and self.core.work(context) <= _SHORT:
+        if context.alone and not context.short and self.core.work(context) <= _SHORT:
             return context
         self.give(context)
         return None

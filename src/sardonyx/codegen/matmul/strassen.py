@@ -16,11 +16,11 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import MatMulEmitter
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
-from sardonyx.codegen.vector import memory_type
 from sardonyx.kernel.matmul.strassen import MOST_APART, MOST_BLOCKS, PRODUCTS, SUMS, StrassenKernel
 from sardonyx.target.target import Target
 

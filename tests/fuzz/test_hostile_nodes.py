@@ -150,3 +150,22 @@ def test_blocks_may_be_longer_than_their_axis() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     session = sardonyx.InferenceSession(model.SerializeToString(), providers=[REFERENCE])
     np.testing.assert_array_equal(session.run(None, {"x": x, "s": scale})[0], x * scale)
+
+
+@pytest.mark.parametrize("provider", [NATIVE, REFERENCE])
+def test_sizes_of_more_axes_than_numpy_iterates_over(provider: str) -> None:
+    shape = numpy_helper.from_array(np.ones(48, np.int64), "shape")
+    value = numpy_helper.from_array(np.array([3], np.int64))
+    nodes = [helper.make_node("ConstantOfShape", ["shape"], ["ones"], value=value), helper.make_node("Add", ["ones", "x"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "many axes",
+        [helper.make_tensor_value_info("x", TensorProto.INT64, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
+        [shape],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = sardonyx.InferenceSession(model.SerializeToString(), providers=[provider])
+    (found,) = session.run(None, {"x": np.array([4])})
+    assert found.shape == (1,) * 48
+    assert found.item() == 7

@@ -102,7 +102,7 @@ def may_be_negative_zero(view: NodeView, result: Known) -> bool:
     sizes = all(dims.is_nonnegative(item) for index in range(len(view.inputs)) for item in view[index].reshape(-1).tolist())
     if sizes and view.node.op_type != "Neg":
         return False
-    return any(not isinstance(item, int) or item == 0 for item in result.flat)
+    return any(not isinstance(item, int) or item == 0 for item in result.reshape(-1))
 
 
 def _objects(items: list[Any], shape: tuple[int, ...]) -> Known:
@@ -115,7 +115,7 @@ def _elementwise(function: Callable[..., Any], *arrays: Known) -> Known:
     broadcast = np.broadcast_arrays(*arrays)
     if broadcast[0].size > LIMIT:
         raise _NotKnown
-    return _objects([function(*items) for items in zip(*(array.flat for array in broadcast), strict=True)], broadcast[0].shape)
+    return _objects([function(*items) for items in zip(*(array.reshape(-1) for array in broadcast), strict=True)], broadcast[0].shape)
 
 
 def _shape(view: NodeView) -> Known:
@@ -146,7 +146,7 @@ def _cast(view: NodeView) -> Known:
 
 
 def _all_ints(data: Known) -> bool:
-    return all(isinstance(item, int) for item in data.flat)
+    return all(isinstance(item, int) for item in data.reshape(-1))
 
 
 def _axis(view: NodeView, rank: int, default: int = 0) -> int:

@@ -217,7 +217,7 @@ def _count(type_: Type | None) -> int | None:
 
 
 def _is_numeric(known: Known) -> bool:
-    return all(isinstance(item, int) for item in known.flat)
+    return all(isinstance(item, int) for item in known.reshape(-1))
 
 
 def _limits(type_: Type | None) -> tuple[int, int] | None:
@@ -238,4 +238,4 @@ def _limits_of(dtype: DType) -> tuple[int, int] | None:
 
 def _fits(elements: Known, least: int, greatest: int) -> bool:
     sizes_fit = greatest >= 1 << 24  # a symbol stands for a size, which a narrower type need not hold
-    return all(least <= item <= greatest if isinstance(item, int) else sizes_fit for item in elements.flat)
+    return all(least <= item <= greatest if isinstance(item, int) else sizes_fit for item in elements.reshape(-1))

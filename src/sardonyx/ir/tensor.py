@@ -164,7 +164,7 @@ def from_numpy(array: Any, name: str = "", origin: str = "") -> Tensor:
     array = np.asarray(array)
     dtype = dtypes.from_numpy(array.dtype)
     if dtype is dtypes.STRING:
-        text = [item.decode("utf-8", "surrogateescape") if isinstance(item, bytes) else str(item) for item in array.flat]
+        text = [item.decode("utf-8", "surrogateescape") if isinstance(item, bytes) else str(item) for item in array.reshape(-1)]
         return Tensor(dtype, array.shape, lambda: text, name=name)
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))

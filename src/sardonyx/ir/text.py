@@ -248,7 +248,7 @@ class _Printer:
             literal = _literal(tensor)
             if literal is not None:
                 return literal
-        raw = "\0".join(tensor.numpy().flat).encode("utf-8", "surrogateescape") if is_text else bytes(tensor.raw())
+        raw = "\0".join(tensor.numpy().reshape(-1)).encode("utf-8", "surrogateescape") if is_text else bytes(tensor.raw())
         if self._elide:
             return f"<{len(raw)} bytes, sha256 {hashlib.sha256(raw).hexdigest()[:12]}>"
         return f"base64 {quoted(base64.b64encode(raw).decode())}"

@@ -91,8 +91,8 @@ def _fold(g: Rewriter, value: Value, report: ShapeReport, computed: dict[tuple[o
     known = report.values.known_of(value)
     if known is None or not isinstance(value.type, TensorType):
         return False
-    if not all(isinstance(item, int) for item in known.flat):
-        key = (value.type.dtype, known.shape, *known.flat)
+    if not all(isinstance(item, int) for item in known.reshape(-1)):
+        key = (value.type.dtype, known.shape, *known.reshape(-1))
         first = computed.get(key)
         if first is None or first.producer is None or first.producer.graph is None:  # nothing yet, or gone in the meantime
             computed[key] = value

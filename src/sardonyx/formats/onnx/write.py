@@ -281,7 +281,7 @@ def write_tensor(tensor: Tensor, name: str, external: ExternalLocation | None = 
         _entries(out, 13, location)
         out.integer(14, _EXTERNAL)
     elif tensor.dtype is dtypes.STRING:
-        for text in tensor.numpy().flat:
+        for text in tensor.numpy().reshape(-1):
             out.blob(6, encode_text(text))
     elif listed and tensor.dtype is dtypes.FLOAT32:
         out.blob(4, tensor.raw())

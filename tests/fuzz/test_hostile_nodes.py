@@ -169,3 +169,18 @@ def test_sizes_of_more_axes_than_numpy_iterates_over(provider: str) -> None:
     (found,) = session.run(None, {"x": np.array([4])})
     assert found.shape == (1,) * 48
     assert found.item() == 7
+
+
+@pytest.mark.parametrize(
+    ("operator", "attrs"), [("Softmax", {}), ("Concat", {"axis": 1}), ("Add", {}), ("ReduceMax", {"axes": [0]})]
+)
+def test_long_axes_of_tensors_without_elements_take_no_time(operator: str, attrs: dict[str, Any]) -> None:
+    inputs = {"Softmax": ["x"], "Concat": ["x", "x"], "Add": ["x", "row"], "ReduceMax": ["x"]}[operator]
+    described = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "M"])]
+    described += [helper.make_tensor_value_info("row", TensorProto.FLOAT, ["M"])] if "row" in inputs else []
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node(operator, inputs, ["y"], name="n", **attrs)], "empty", described, [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feeds = {"x": np.empty((1 << 40, 0), np.float32), "row": np.empty(0, np.float32)}
+    (found,) = sardonyx.InferenceSession(model.SerializeToString()).run(None, {name: feeds[name] for name in {*inputs}})
+    assert found.shape == ((1, 0) if operator == "ReduceMax" else (1 << 40, 0))

@@ -115,7 +115,8 @@ def _elementwise(function: Callable[..., Any], *arrays: Known) -> Known:
     broadcast = np.broadcast_arrays(*arrays)
     if broadcast[0].size > LIMIT:
         raise _NotKnown
-    return _objects([function(*items) for items in zip(*(array.reshape(-1) for array in broadcast), strict=True)], broadcast[0].shape)
+    rows = [array.reshape(-1) for array in broadcast]
+    return _objects([function(*items) for items in zip(*rows, strict=True)], broadcast[0].shape)
 
 
 def _shape(view: NodeView) -> Known:

@@ -16,7 +16,7 @@ import numpy as np
 from sardonyx import dtypes, errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
-from sardonyx.ir.dims import Dim, Expectation, ceildiv, dim_max, dim_min, is_nonnegative
+from sardonyx.ir.dims import Dim, Expectation, ceildiv, dim_max, dim_min, is_nonnegative, symbols_of
 from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.ir.types import TensorType
@@ -91,6 +91,7 @@ class LowerContext:
         # Nodes of the graph that do not run, because nobody needs their results or everything is known about them.
         self._idle = set(graph.nodes).difference(nodes) if nodes is not None else set()
         self._facts: dict[Callable[[Graph], Any], Any] = {}  # of the graph
+        self._not_empty: dict[tuple[Dim, ...], Dim] = {}  # sizes of buffers: 1, or 0 where all of them are
 
     def of_graph(self, fact: Callable[[Graph], _Fact]) -> _Fact:
         """What a function finds in the whole graph, which stays as it is while it is lowered: looked for once."""
@@ -305,6 +306,7 @@ class LowerContext:
         """The next step of the program."""
         if isinstance(step, KernelStep):
             self._check_operands(step)
+            step.units = step.units * self._writes_anything(step)
         self.lowered.steps.append(step)
         self.lowered.groups.append(self.group)
         self.lowered.regions.append(self.region)
@@ -345,6 +347,19 @@ class LowerContext:
             if isinstance(size, int) and isinstance(wanted, int):
                 raise errors.EngineError(f"{step.label}: an operand of size {size} in a loop of size {wanted}")
             self.lowered.checks.append((size, wanted))
+
+    def _writes_anything(self, step: KernelStep) -> Dim:
+        """1, or 0 in runs in which nothing that a step writes has elements: its other axes may then be of any length."""
+        sizes = tuple([each.size for each in step.writes if each.storage is not Storage.WORKER])
+        if isinstance(step.units, int) or not sizes or any(isinstance(size, int) for size in sizes):
+            return 1
+        symbols = symbols_of(step.units).union(*map(symbols_of, sizes))
+        if len(symbols) == 1:
+            return 1  # where that is 0 there are no units
+        found = self._not_empty.get(sizes)
+        if found is None:
+            found = self._not_empty[sizes] = dim_min(sum(sizes[1:], sizes[0]), 1)
+        return found
 
     def only_here(self) -> None:
         """What follows cannot depend on an If: if it is on a side of one, that must stay whole."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, helper
 
@@ -121,6 +121,9 @@ def tiles_of(lowered: Lowered) -> list[int]:
 @pytest.mark.parametrize("tile", POINTS)
 @settings(max_examples=20, deadline=None)
 @given(layer=layers())
+@example(
+    layer=Layer(1, 1, 5, (3, 3), (0, 0, 0, 0), False, "residual", True, (1, 1), (3, 3), (1, 1))
+)  # no image of one pixel fits
 def test_any_layer_gives_what_it_gives_in_numpy(tile: int, layer: Layer) -> None:
     content, feeds = layer.parts()
     with pytest.MonkeyPatch.context() as patch:

@@ -78,7 +78,8 @@ TABLES = {
     "passes/remove_no_ops.py:_SAME_SHAPE",
     "passes/runtime_optimisations.py:_ACTIVATIONS",  # what another engine fuses
     "passes/widen_half.py:_NARROW_KERNELS",  # what another engine has kernels for
-    "passes/assign_layout.py:_QUANTIZES",  # rounds to whole steps
+    "passes/halve_products.py:_QUANTIZES",  # rounds to whole steps
+    "passes/widen_nibbles.py:_PRODUCTS",  # what has a kernel for bytes
     "passes/widen_half.py:_ON_IMAGES",  # what stands between convolutions
     "passes/prepare_decoder.py:_AFTER_PRODUCT",  # what works on each token alone
     "passes/fuse_transformers.py:_NORMS",  # the forms of one norm that exporters write

@@ -95,8 +95,11 @@ def _awaited(step: KernelStep) -> Buffer | None:
 
 
 def _least(size: Dim) -> int:
-    """A size, if all that is open is 1."""
-    return evaluate(size, dict.fromkeys(symbols_of(size), 1))
+    """A size, if all that is open is 1; 0 if it cannot be that small, as of images that are smaller than their kernels."""
+    try:
+        return max(evaluate(size, dict.fromkeys(symbols_of(size), 1)), 0)
+    except (ValueError, ZeroDivisionError):
+        return 0
 
 
 def _constants(step: KernelStep) -> Iterator[Buffer]:

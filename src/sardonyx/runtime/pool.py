@@ -315,8 +315,8 @@ class Pool:
                 thread.join(timeout=1.0)
         del block
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():  # atexit has closed all pools by then
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # bound here: at the end `sys` is gone
+        if not is_finalizing():  # atexit has closed all pools by then
             self.close()
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node, Value
 from sardonyx.passes.classical_rule import ScoreRewriter
-from sardonyx.passes.protocol import PassResult, Reject
+from sardonyx.passes.protocol import PassResult, Reject, exchange_node
 from sardonyx.passes.rewriter import MICROSOFT, all_graphs
 from sardonyx.records import dataclass
 
@@ -49,12 +49,7 @@ class CountTokens:
                 if tokenizer is None:
                     continue
                 made = _counted(g.at(node), node, tokenizer)
-                if isinstance(made, Reject):
-                    reasons[f"{node.label}: {made.reason}"] = None
-                    continue
-                g.replace(node.outputs[0], made)
-                g.discard(node)
-                changes += 1
+                changes += exchange_node(g, node, made, reasons)
         return PassResult(changes > 0, tuple(reasons), changes)
 
 

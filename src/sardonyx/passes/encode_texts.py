@@ -26,7 +26,7 @@ from sardonyx.ops import registry
 from sardonyx.ops.definition import Trait
 from sardonyx.ops.ml.ml_preprocess import attribute_array
 from sardonyx.passes.classical_rule import ML, ScoreRewriter
-from sardonyx.passes.protocol import PassResult, Reject
+from sardonyx.passes.protocol import PassResult, Reject, exchange_node
 from sardonyx.passes.rewriter import all_graphs, dtype_of
 from sardonyx.records import dataclass
 
@@ -70,12 +70,7 @@ class EncodeTexts:
                 made = _encoded(g, node, x, attribute_values(node))
             except ValueError as error:  # the operator's definition says the same, when it is asked to compute something
                 made = Reject(str(error))
-            if isinstance(made, Reject):
-                reasons[f"{node.label}: {made.reason}"] = None
-                continue
-            g.replace(node.outputs[0], made)
-            g.discard(node)
-            changes += 1
+            changes += exchange_node(g, node, made, reasons)
         return changes
 
     def _hoist(self, g: ScoreRewriter, graph: Graph) -> bool:

@@ -19,7 +19,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value
 from sardonyx.ir.tensor import Array
 from sardonyx.passes.classical_rule import ML, ScoreRewriter
-from sardonyx.passes.protocol import PassResult, Reject
+from sardonyx.passes.protocol import PassResult, Reject, exchange_node
 from sardonyx.passes.rewriter import all_graphs, dtype_of
 from sardonyx.records import dataclass
 
@@ -67,12 +67,7 @@ class GatherOneHots:
                 continue
             g.at(node)
             made = _gathered(g, node, parts)
-            if isinstance(made, Reject):
-                reasons[f"{node.label}: {made.reason}"] = None
-                continue
-            g.replace(node.outputs[0], made)
-            g.discard(node)
-            changes += 1
+            changes += exchange_node(g, node, made, reasons)
         return changes
 
 

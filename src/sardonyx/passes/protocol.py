@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
-from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node
+from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node, Value
 from sardonyx.passes.rewriter import Rewriter, all_graphs
 from sardonyx.records import dataclass
 
@@ -117,3 +117,13 @@ class Rule(Generic[M]):
 def is_standard(node: Node) -> bool:
     """Whether the node is an ONNX operator of a version whose forms the passes know."""
     return node.domain == ONNX_DOMAIN and node.version >= OLDEST
+
+
+def exchange_node(g: Rewriter, node: Node, made: Value | Reject, reasons: dict[str, None]) -> bool:
+    """Put a value in the place of a node with one result; where there is none, note the reason. Whether anything changed."""
+    if isinstance(made, Reject):
+        reasons[f"{node.label}: {made.reason}"] = None
+        return False
+    g.replace(node.outputs[0], made)
+    g.discard(node)
+    return True

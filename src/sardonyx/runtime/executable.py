@@ -84,6 +84,16 @@ class RunContext(RunMemory):
         ] = {}  # arrays that look into this memory, by view: for which sizes, and where
         self.loop: Any = None  # what iterations in native code need (see `native_loop`)
 
+    def point_to(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        """Tell the launch which objects it takes addresses from: inputs, then outputs."""
+        view, position = self.object_view, 0
+        for array in arrays:
+            view[position] = id(array)
+            position += 1
+        for array in results:
+            view[position] = id(array)
+            position += 1
+
 
 class Segments(Protocol):
     """Runs a program segment by segment."""
@@ -445,14 +455,7 @@ class Executable:
                 results = [np.empty(shape, dtype) for shape, dtype in context.outputs]
             except ValueError as error:  # NumPy's other word for sizes that cannot be had
                 raise MemoryError(str(error)) from None
-        view = context.object_view
-        position = 0
-        for array in arrays:
-            view[position] = id(array)
-            position += 1
-        for array in results:
-            view[position] = id(array)
-            position += 1
+        context.point_to(arrays, results)
         if context.short:
             self.core.pool.launch_short(context.block_address, context.block_view, BLOCK_POOL)
         elif context.alone:

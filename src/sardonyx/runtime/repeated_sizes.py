@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sardonyx.codegen.blocks import BLOCK_COUNT, BLOCK_POOL, BLOCK_STEPS, STEP_ENTRIES
 from sardonyx.program.segments import BoundNative, BoundSizes
-from sardonyx.runtime.native_core import Array, address_of, number_at
+from sardonyx.runtime.native_core import Array, address_of, new_array, number_at
 
 if TYPE_CHECKING:
     from sardonyx.runtime.executable import RunContext
@@ -52,18 +50,9 @@ class RepeatedSizes:
 
     def run(self, context: RunContext, arrays: Sequence[Array]) -> list[Array]:
         """The outputs for arrays of the same shapes as before."""
-        try:
-            results = [np.empty(shape, dtype) for shape, dtype in self._results]
-        except ValueError as error:  # NumPy's other word for sizes that cannot be had
-            raise MemoryError(str(error)) from None
-        objects, block, core = context.object_view, context.block_view, self._core
-        position = 0
-        for array in arrays:
-            objects[position] = id(array)
-            position += 1
-        for array in results:
-            objects[position] = id(array)
-            position += 1
+        results = [new_array(shape, dtype) for shape, dtype in self._results]
+        block, core = context.block_view, self._core
+        context.point_to(arrays, results)
         for number, (is_native, first, second, numbers, stage) in enumerate(self._parts):
             if is_native:
                 block[BLOCK_STEPS], block[BLOCK_COUNT] = first, second

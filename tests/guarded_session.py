@@ -15,9 +15,10 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from guarded import GuardedPages
-from sardonyx.runtime import executable, segment_runner
+from sardonyx.runtime import executable, repeated_sizes, segment_runner
 from sardonyx.runtime.arena import ArenaLayout
 from sardonyx.runtime.native_core import NativeCore, RunMemory
 
@@ -90,6 +91,7 @@ def guarded_memory(at_start: bool = False) -> Iterator[_Guard]:
         mock.patch.object(NativeCore, "place_late", guarded_place_late),
         mock.patch.object(executable, "np", numpy_with_guards),
         mock.patch.object(segment_runner, "np", numpy_with_guards),
+        mock.patch.object(repeated_sizes, "new_array", guard.empty),
     ):
         yield guard
 
@@ -97,3 +99,18 @@ def guarded_memory(at_start: bool = False) -> Iterator[_Guard]:
 def guarded_feeds(guard: _Guard, feeds: Mapping[str, Any]) -> dict[str, Any]:
     """Feeds in guarded memory that cannot be written."""
     return {name: guard.copy(array, read_only=True) for name, array in feeds.items()}
+
+
+def assert_run_agrees(
+    session: Any, reference: Any, guard: _Guard, feeds: Mapping[str, Any], rtol: float, atol: float = 0.0
+) -> None:
+    """A session answers feeds in guarded memory as the definition does, or refuses what it refuses."""
+    try:
+        wanted = reference.run(None, feeds)
+    except Exception as error:
+        with pytest.raises(type(error)):
+            session.run(None, guarded_feeds(guard, feeds))
+        return
+    for found, expected in zip(session.run(None, guarded_feeds(guard, feeds)), wanted):
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)

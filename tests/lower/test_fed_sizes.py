@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sardonyx
-from guarded_session import guarded_feeds, guarded_memory
+from guarded_session import assert_run_agrees, guarded_memory
 from lowering_case import samples
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes
@@ -30,15 +30,7 @@ def agree(text: str, *runs: dict[str, Any], opset: int = 22, atol: float = 1e-4)
         with guarded_memory(at_start) as guard:
             session = sardonyx.InferenceSession(content, providers=["CPUExecutionProvider"])
             for feeds in runs:
-                try:
-                    wanted = reference.run(None, feeds)
-                except Exception as error:
-                    with pytest.raises(type(error)):
-                        session.run(None, guarded_feeds(guard, feeds))
-                    continue
-                for found, expected in zip(session.run(None, guarded_feeds(guard, feeds)), wanted):
-                    assert found.shape == expected.shape
-                    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=atol)
+                assert_run_agrees(session, reference, guard, feeds, rtol=1e-4, atol=atol)
 
 
 @settings(max_examples=60, deadline=None)

@@ -256,6 +256,19 @@ def test_a_computed_size_of_zero_copies_the_size_at_its_place() -> None:
     assert_same(content, [{"x": ones(4, size)} for size in (3, 0, 1)])
 
 
+def test_a_computed_size_of_zero_that_is_the_inputs_own_leaves_the_rest_as_it_is() -> None:
+    nodes = [
+        helper.make_node("Reshape", ["x", "rows"], ["flat"]),
+        helper.make_node("Shape", ["flat"], ["shape"]),
+        helper.make_node("Gather", ["shape", "first"], ["size"]),
+        helper.make_node("Concat", ["size", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["flat", "target"], ["y"]),
+        helper.make_node("Relu", ["y"], ["z"]),
+    ]
+    content = model(nodes, {"x": ["N", 3, "S", 10]}, ["z"], {"rows": [-1, 10], "first": [0], "rest": [-1]})
+    assert_same(content, [{"x": ones(n, 3, size, 10)} for n, size in ((2, 5), (0, 3), (2, 0), (1, 1))])
+
+
 def test_pools_of_any_size_open_and_run_at_once() -> None:
     signal = ones(1, 2, 30_000)
     inputs, outputs = (

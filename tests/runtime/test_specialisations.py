@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -54,6 +55,18 @@ def test_cases_are_saved_and_found_by_the_next_session(model: Path) -> None:
     check(session, np.random.default_rng(1), [(2, 3, 2), (2, 3, 1), (2, 3, 2)])
     assert program._full is None  # nothing had to be compiled
     check(session, np.random.default_rng(2), [*MIXED, (7, 1, 2), (7, 1, 2), (7, 1, 2)])
+
+
+def test_a_number_that_decides_may_be_an_output_as_well(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    content = onnx.load(model)
+    content.graph.output.append(helper.make_tensor_value_info("mode", TensorProto.INT64, []))
+    session = sardonyx.InferenceSession(content.SerializeToString())
+    x = np.ones((2, 3), F32)
+    for mode in (2, 1, 2, 1, 0):
+        found, told = session.run(None, {"x": x, "mode": np.array(mode)})
+        np.testing.assert_allclose(found, expected(x, mode))
+        assert told == mode
+    assert not caplog.records
 
 
 def test_a_saved_model_without_the_wanted_case_describes_itself_and_refuses_like_any_other(model: Path) -> None:

@@ -252,7 +252,8 @@ class CpuProvider(HostProvider):
                 if number is not None:
                     data = np.full(shape, number, value.type.dtype.numpy)
                     fixed = special.graph.add_initializer(f"{value.name} is {number}", from_numpy(data))
-                    special.graph.replace_uses(value, fixed)
+                    for node, index in list(value.uses):  # an output that is this input stays that
+                        node.set_input(index, fixed)
             special_report = optimise(special, options, target)
             if not packs:
                 leave_unpacked(special.graph)

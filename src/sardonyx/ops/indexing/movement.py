@@ -39,7 +39,7 @@ def reshaped(shape: Shape, target: Sequence[Dim], allowzero: bool) -> Shape:
     """The dimensions a target shape stands for: 0 copies a dimension (unless allowed), -1 takes what is left.
 
     What is left is counted without the copied dimensions, so that [0, -1] has an answer for an empty tensor, too: the one that
-    holds for all other sizes.
+    holds for all other sizes. A computed size that is the input's at its position may turn out to be 0, and is copied then.
     """
     result = list(target)
     copied: set[int] = set()
@@ -51,6 +51,7 @@ def reshaped(shape: Shape, target: Sequence[Dim], allowzero: bool) -> Shape:
                     f"shape {format_shape(tuple(target))} copies axis {axis}, which {format_shape(shape)} does not have"
                 )
             result[axis] = shape[axis]
+        copied.update(axis for axis, (dim, size) in enumerate(zip(result, shape)) if not isinstance(dim, int) and dim == size)
     elif 0 in result and -1 in result:
         raise ValueError(f"shape {format_shape(tuple(target))} has both 0 and -1, and allowzero is 1: the size is not determined")
     if result.count(-1) > 1:

@@ -130,7 +130,16 @@ def test_each_column_has_its_own_categories() -> None:
 def test_a_number_that_is_compared_is_the_one_it_is_compared_with() -> None:
     nodes = [node("Equal", "rate wanted", "same"), node("Where", "same x other", "y")]
     weights = {"wanted": np.array(16000), "other": weight(2)}
-    assert fitted(model(nodes, {"x": (FLOAT, [2]), "rate": (INT64, [])}, weights)).feeds["rate"] == 16000
+    rate = fitted(model(nodes, {"x": (FLOAT, [2]), "rate": (INT64, [])}, weights)).feeds["rate"]
+    assert rate == 16000
+    assert isinstance(rate, np.ndarray)  # onnxruntime takes no NumPy scalars
+
+
+def test_an_index_without_dimensions_is_an_array() -> None:
+    index = fitted(model([node("Gather", "table index", "y")], {"index": (INT64, [])}, {"table": weight(5, 2)})).feeds["index"]
+    assert isinstance(index, np.ndarray)
+    assert index.shape == ()
+    assert 0 <= index < 5
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@
 
 Uses the operators' `eval`. Refuses: operators that are random or run subgraphs (an If whose condition is known is replaced by its
 branch), dequantised weights (kernels want them packed), results above `limit` bytes, and results that are both large and larger
-than what they are made of, as Expand and ConstantOfShape can give: they would grow the model.
+than what they are made of: they would grow the model. Those that repeat values (Expand, ConstantOfShape) are large from 1 MB on,
+others, which cost time in every run (filters that a model makes of their formula), from 16 MB on.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from sardonyx.records import dataclass
 
 LIMIT: Final = 1 << 30  # bytes of one result, as in ONNX Runtime
 _SMALL: Final = 1 << 20  # bytes up to which a result may be larger than what it is made of
+_COMPUTED: Final = 16 << 20  # the same for results that take more than copying, as filters made of their formula
+_REPEATS: Final = frozenset({"ConstantOfShape", "Expand", "Tile"})  # cost next to nothing in a run, or are views
 _LARGE: Final = 1 << 12  # bytes from which on it pays to share what kernels make of a result
 _GROWTH: Final = 4  # times the constants it reads: a Cast of bytes to float32
 _TOTAL: Final = 256 << 20  # bytes by which a model may grow in all
@@ -81,7 +84,7 @@ class FoldConstants:
             return Reject("the size of the result is not known")
         if self.limit and size > self.limit:
             return Reject(f"the result has {size:,} bytes, the limit is {self.limit:,}")
-        if size > max(_SMALL, _GROWTH * read):
+        if size > max(_SMALL if node.op_type in _REPEATS else _COMPUTED, _GROWTH * read):
             return Reject(f"the result has {size:,} bytes, much more than the {read:,} it is made of")
         if size - read > budget:
             return Reject(f"the model has grown by folding already, the result would add {size - read:,} bytes")

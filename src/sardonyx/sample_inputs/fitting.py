@@ -220,11 +220,12 @@ def _tensor(
         is_text = isinstance(content.choices[0], str)
         if is_text == (dtype is dtypes.STRING):
             picked = generator.integers(0, len(content.choices), shape)
-            return np.array(content.choices, object if is_text else None)[picked].astype(object if is_text else dtype.numpy)
+            chosen = np.array(content.choices, object if is_text else None)[picked]
+            return np.asarray(chosen, object if is_text else dtype.numpy)
     if "mask" in name.lower() and (dtype.is_integer or dtype is dtypes.BOOL):
         return np.ones(shape, dtype.numpy)
     if content is not None and content.below and dtype is not dtypes.STRING and dtype is not dtypes.BOOL:
-        return generator.integers(0, min(content.below, _largest(dtype)), shape).astype(dtype.numpy)
+        return np.asarray(generator.integers(0, min(content.below, _largest(dtype)), shape), dtype.numpy)
     return random_tensor(dtype, shape, generator)
 
 

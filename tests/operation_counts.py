@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -22,11 +23,14 @@ def executed_lines(call: Callable[[], object]) -> Counter[CodeType]:
         return lines if "sardonyx" in frame.f_code.co_filename else None
 
     before = sys.gettrace()
+    gc.collect()  # what earlier tests have left is taken down now, not in the middle of what is counted
+    gc.disable()
     sys.settrace(calls)
     try:
         call()
     finally:
         sys.settrace(before)
+        gc.enable()
     return counts
 
 

@@ -149,13 +149,13 @@ class NativeModel:
             if names == self._names:
                 if self._fast is not None and control.on_node is None:
                     control.stop_if_asked()
-                    return self._fast.run_checked(feeds, control.targets, control.shared)
+                    return self._fast.run_checked(feeds, control.targets, control.shared, control)
                 special = self._specialised(feeds)
                 if special is not None:
                     return special.run(feeds, fetches, control)
                 if any(target is not None for target in control.targets) and self._short is not None and control.on_node is None:
                     control.stop_if_asked()
-                    return self._short.run_checked(feeds, control.targets, control.shared)
+                    return self._short.run_checked(feeds, control.targets, control.shared, control)
                 return run_named(self.main.program, feeds, control)
             return run_named(self._for_fetches(names).program, feeds, control)
         except SizeConflict as conflict:

@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 # cache, where others find it again only slowly.
 PARALLEL_FROM: Final = 20_000
 SHARED_FROM: Final = 1_500
+LONG_FROM: Final = 100_000_000  # of all steps, from which on a run comes back to Python now and then
 SHORT_FROM: Final = 12_000  # of all steps that are worth sharing, from which on workers that are awake anyway are asked
 ALIGNMENT: Final = 64  # of buffers: a cache line, and the widest vector
 

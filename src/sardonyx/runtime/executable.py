@@ -105,7 +105,13 @@ class Segments(Protocol):
 
     def run(self, context: RunContext, given: Sequence[Any], control: RunControl, sizes: Mapping[str, int]) -> list[Any]: ...
 
-    def run_arrays(self, context: RunContext, arrays: Sequence[Array], targets: Sequence[Array | None] = ()) -> list[Array]: ...
+    def run_arrays(
+        self,
+        context: RunContext,
+        arrays: Sequence[Array],
+        targets: Sequence[Array | None] = (),
+        control: RunControl | None = None,
+    ) -> list[Array]: ...
 
     def repeated(self, context: RunContext, entries: Array) -> Any: ...
 
@@ -309,13 +315,17 @@ class Executable:
             return None  # the full path says what is wrong
 
     def run_checked(
-        self, feeds: Mapping[str, Any], targets: Sequence[Array | None] = (), shared: Mapping[int, str] | None = None
+        self,
+        feeds: Mapping[str, Any],
+        targets: Sequence[Array | None] = (),
+        shared: Mapping[int, str] | None = None,
+        control: RunControl | None = None,
     ) -> list[Any]:
         """The outputs for feeds whose types and shapes fit the model; later runs of the same shapes take the fast path.
 
         `targets` are arrays that outputs are written to, if type and shape are theirs; whoever gives one has made sure that it is
         in C order and shares no memory with feeds or other targets. `shared` names those, by position, that are the memory of the
-        feed of a name: they are written if the program appends to that feed in place.
+        feed of a name: they are written if the program appends to that feed in place. `control` may stop a run that takes long.
         """
         if self.finish is not None:
             targets, shared = (), None  # those are for outputs that native code writes
@@ -325,13 +335,19 @@ class Executable:
         made: Sequence[Array] | None = () if self.start is None else self.start(feeds)
         if made is None:
             raise SizeConflict("a feed is no array of texts")
-        return self._run_first(feeds, made, targets)
+        return self._run_first(feeds, made, targets, control)
 
-    def _run_first(self, feeds: Mapping[str, Any], made: Sequence[Array], targets: Sequence[Array | None] = ()) -> list[Any]:
+    def _run_first(
+        self,
+        feeds: Mapping[str, Any],
+        made: Sequence[Array],
+        targets: Sequence[Array | None] = (),
+        control: RunControl | None = None,
+    ) -> list[Any]:
         """The outputs for feeds, and what was made of them, that have not been like these before."""
         arrays = [np.asarray(feeds[name], order="C") for name, _, _ in self._declared]
         shapes = tuple([array.shape for array in arrays])
-        results = self._launch([*arrays, *made], targets) if made else self._launch(arrays, targets, shapes)
+        results = self._launch([*arrays, *made], targets, None if made else shapes, control)
         self._expected = [(name, array.dtype, array.shape) for (name, _, _), array in zip(self._declared, arrays)], shapes
         self._repeats = 0
         return results
@@ -433,10 +449,16 @@ class Executable:
         finally:
             self.give(context)
 
-    def _launch(self, arrays: list[Array], targets: Sequence[Array | None] = (), shapes: Shapes | None = None) -> list[Any]:
+    def _launch(
+        self,
+        arrays: list[Array],
+        targets: Sequence[Array | None] = (),
+        shapes: Shapes | None = None,
+        control: RunControl | None = None,
+    ) -> list[Any]:
         """The outputs for arrays, whose shapes need not be looked up if they are given."""
         if not self.is_one_call:
-            return self._launch_segments(arrays, targets, shapes)
+            return self._launch_segments(arrays, targets, shapes, control)
         free = self._free
         try:
             context = free.pop()
@@ -456,7 +478,9 @@ class Executable:
             except ValueError as error:  # NumPy's other word for sizes that cannot be had
                 raise MemoryError(str(error)) from None
         context.point_to(arrays, results)
-        if context.short:
+        if context.long:
+            self._launch_long(context, control)
+        elif context.short:
             self.core.pool.launch_short(context.block_address, context.block_view, BLOCK_POOL)
         elif context.alone:
             self._launch_alone(context.block_address)
@@ -470,8 +494,27 @@ class Executable:
             free.append(context)
         return results
 
+    def _launch_long(self, context: RunContext, control: RunControl | None) -> None:
+        with importing:
+            from sardonyx.runtime.long_runs import in_parts  # lazy: most runs are not
+
+        block, steps, count = context.block_view, self.core.steps_address, self.core.step_count
+
+        def run(first: int, number: int) -> None:
+            block[BLOCK_STEPS], block[BLOCK_COUNT] = steps + first * 8 * STEP_ENTRIES, number
+            self._launch_block(context)
+
+        try:
+            in_parts(count, run, None if control is None else control.stop_if_asked)
+        finally:
+            block[BLOCK_STEPS], block[BLOCK_COUNT] = steps, count
+
     def _launch_segments(
-        self, arrays: list[Array], targets: Sequence[Array | None] = (), shapes: Shapes | None = None
+        self,
+        arrays: list[Array],
+        targets: Sequence[Array | None] = (),
+        shapes: Shapes | None = None,
+        control: RunControl | None = None,
     ) -> list[Any]:
         """The outputs of a program without host steps, whose sizes become known while it runs."""
         assert self.segments is not None
@@ -482,12 +525,12 @@ class Executable:
             context = self._new_context()
         is_again, context.shapes = shapes is not None and shapes is context.shapes and not targets, None
         try:
-            if is_again and context.repeated:
+            if is_again and context.repeated and not context.long:
                 results: list[Any] = context.repeated.run(context, arrays)
             else:
                 if is_again:
                     context.repeated = False  # unless something has to be set up, this run finds the sizes of the one before
-                results = self.segments.run_arrays(context, arrays, targets)
+                results = self.segments.run_arrays(context, arrays, targets, control)
                 if context.repeated is False:
                     context.repeated = self.segments.repeated(context, self._entries)
             context.shapes = shapes

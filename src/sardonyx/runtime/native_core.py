@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx import errors
 from sardonyx.forks import ForkSafeLock
-from sardonyx.program.image import PARALLEL_FROM, SHARED_FROM, SHORT_FROM, ProgramImage
+from sardonyx.program.image import LONG_FROM, PARALLEL_FROM, SHARED_FROM, SHORT_FROM, ProgramImage
 from sardonyx.runtime.arena import Arena, ArenaLayout
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class SizeConflict(Exception):
 class RunMemory:
     """Memory of one run at a time."""
 
-    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "short", "sizes", "states", "table")
+    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "long", "short", "sizes", "states", "table")
 
     def __init__(self, table_size: int, fault_entries: int) -> None:
         self.table = np.zeros(max(table_size, 1), np.int64)
@@ -97,6 +97,7 @@ class RunMemory:
         self.dims: Array = np.empty(0, np.int64)  # the same as an array
         self.alone = True  # the whole program is too small to gain from a second worker
         self.short = False  # but for workers that are awake as it is
+        self.long = False  # a run comes back to Python now and then (see `long_runs`)
         self.faults = np.zeros(fault_entries, np.int64)  # where kernels report bad data
         self.states: StateSet | None = None  # what outlives its runs
 
@@ -207,6 +208,7 @@ class NativeCore:
         work = dims[self.work_numbers]
         context.table[self._work_slots] = np.maximum(work // SHARED_FROM, 1)
         context.alone = self.pool.workers == 1 or not (work >= 2 * PARALLEL_FROM).any()
+        context.long = int(work.sum()) >= LONG_FROM
         context.short = context.alone and self.pool.keeps_awake and int(work[work >= 2 * SHARED_FROM].sum()) >= SHORT_FROM
         context.known = symbols
 

@@ -384,7 +384,7 @@ def _run(program: Executable, feeds: Mapping[str, Any], control: RunControl | No
     if program.takes_arrays:
         if control is None:
             return program.run_checked(feeds)
-        return program.run_checked(feeds, control.targets, control.shared)
+        return program.run_checked(feeds, control.targets, control.shared, control)
     with importing:
         from sardonyx.runtime.runs import RunControl  # lazy: most programs never come back to Python
         from sardonyx.runtime.segment_runner import run_named  # lazy: the same

@@ -40,6 +40,7 @@ from sardonyx.program.sizes import SYMBOL
 from sardonyx.runtime.captures import Captures
 from sardonyx.runtime.executable import Executable, RunContext
 from sardonyx.runtime.feed_start import FeedStart
+from sardonyx.runtime.long_runs import in_parts
 from sardonyx.runtime.mixed_program import MixedProgram
 from sardonyx.runtime.native_core import (
     Array,
@@ -217,13 +218,19 @@ class SegmentRunner:
     def _result(self, result: SegmentOperand, frame: Sequence[Any]) -> Any:
         return self.constant(result.number) if result.kind == CONSTANT else frame[result.number]
 
-    def run_arrays(self, context: RunContext, arrays: Sequence[Array], targets: Sequence[Array | None] = ()) -> list[Array]:
+    def run_arrays(
+        self,
+        context: RunContext,
+        arrays: Sequence[Array],
+        targets: Sequence[Array | None] = (),
+        control: RunControl | None = None,
+    ) -> list[Array]:
         """The outputs of a program without calls, for contiguous arrays in the order of the image's inputs.
 
         They are written to the targets, by position, that turn out to have their shapes and types.
         """
         self._begin(context, arrays, {})
-        outputs = self._run_segments(context, arrays, [], _UNCONTROLLED, {}, targets)
+        outputs = self._run_segments(context, arrays, [], control or _UNCONTROLLED, {}, targets)
         return [outputs[output.value] for output in self.bound.outputs]
 
     def repeated(self, context: RunContext, entries: Array) -> RepeatedSizes | None:
@@ -408,7 +415,11 @@ class SegmentRunner:
         at, table = self.core.steps_address + segment.first * _STEP_BYTES, context.table_address
         run = self.core.pool.run_alone if context.alone else self.core.pool.run
         if control.on_node is None or self._timing is None:
-            run(at, segment.steps, table)
+            if context.long:
+                between = None if control.terminate is never else control.stop_if_asked
+                in_parts(segment.steps, lambda first, count: run(at + first * _STEP_BYTES, count, table), between)
+            else:
+                run(at, segment.steps, table)
             return
         known = self._known(context, sizes)
         for number in range(segment.steps):  # watched: one step at a time

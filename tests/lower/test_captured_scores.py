@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from guarded import guarded
 from guarded_session import guarded_feeds, guarded_memory
-from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
+from native_support import assert_native_agrees, compile_native, run_native, run_reference
 from sardonyx.ir.tensor import Array
 
 TOLERANCE = {"float32": 3e-5, "float64": 1e-11, "float16": 4e-3}
@@ -36,7 +36,7 @@ def model(op: str, inputs: dict[str, Array | None], outputs: list[str], domain: 
         [helper.make_tensor_value_info(name, next(iter(codes.values())), None) for name in outputs if name],
         [numpy_helper.from_array(array, name) for name, array in held.items()],
     )
-    opsets = [helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", 25), helper.make_opsetid("com.microsoft", 1)]
     content = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
     return content, {name: guarded(array) for name, array in feeds.items()}
 
@@ -97,10 +97,31 @@ def test_rows_of_which_nothing_is_seen_are_zeros() -> None:
     check("Attention", inputs, ["y", "", "", "s"], qk_matmul_output_mode=3)
 
 
-def test_scores_before_masks_of_keys_that_are_not_seen_are_left_to_numpy() -> None:
-    inputs: dict[str, Array | None] = {"q": numbers(1, 2, 7, 8), "k": numbers(1, 2, 20, 8), "v": numbers(1, 2, 20, 8)}
-    content, _ = model("Attention", inputs, ["y", "", "", "s"], is_causal=1, qk_matmul_output_mode=0)
-    assert host_nodes(compile_native(content)[1])
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 40),
+    st.integers(1, 300),
+    st.integers(0, 1),
+    st.sampled_from(["", "lengths", "past"]),
+    st.sampled_from([{"is_causal": 1}, {"left_window_size": 3}, {"is_causal": 1, "left_window_size": 2}, {"softcap": 2.0}]),
+    st.sampled_from(["", "added", "bool"]),
+    st.sampled_from(["float32", "float16", "float64"]),
+)
+def test_scores_before_masks_of_keys_that_are_not_seen_agree(
+    queries: int, keys: int, mode: int, form: str, attrs: dict[str, Any], masked: str, dtype: str
+) -> None:
+    k, v = numbers(2, 2, keys, 9, dtype=dtype), numbers(2, 2, keys, 5, dtype=dtype)
+    inputs: dict[str, Array | None] = {"q": numbers(2, 4, queries, 9, dtype=dtype), "k": k, "v": v, "mask": None}
+    outputs, total = ["y", "", "", "s"], keys
+    if form == "past":
+        inputs |= {"past_key": numbers(2, 2, 7, 9, dtype=dtype), "past_value": numbers(2, 2, 7, 5, dtype=dtype)}
+        outputs, total = ["y", "pk", "pv", "s"], keys + 7
+    elif form == "lengths":
+        inputs |= {"past_key": None, "past_value": None, "lengths": np.array([keys, keys // 2], np.int64)}
+    if masked:
+        mask = numbers(queries, total, seed=1, dtype=dtype)
+        inputs["mask"] = mask > -1 if masked == "bool" else np.where(mask < -1, mask.dtype.type(-np.inf), mask)
+    check("Attention", inputs, outputs, qk_matmul_output_mode=mode, **attrs)
 
 
 def test_scores_alone_agree() -> None:
@@ -115,6 +136,8 @@ def test_scores_of_multi_head_attention_agree(dtype: str) -> None:
     bias = numbers(1, 3, 9, 70, seed=4, dtype=dtype)
     inputs: dict[str, Array | None] = {"q": q, "k": k, "v": v, "bias": None, "mask": mask, "added": bias}
     check("MultiHeadAttention", inputs, ["y", "", "", "s"], "com.microsoft", num_heads=3)
+    same = {"q": q, "k": k[:, :9], "v": v[:, :9], "bias": None, "mask": mask[:, :9]}
+    check("MultiHeadAttention", same, ["y", "", "", "s"], "com.microsoft", num_heads=3, unidirectional=1)
 
 
 @pytest.mark.parametrize("mode", [1, 2])
@@ -134,6 +157,7 @@ def test_scores_of_grouped_heads_agree(mode: int, queries: int, window: int) -> 
     attrs = {"num_heads": 4, "kv_num_heads": 2, "qk_output": mode, "local_window_size": window}
     check("GroupQueryAttention", inputs, ["y", "pk", "pv", "s"], "com.microsoft", **attrs)
     check("GroupQueryAttention", inputs, ["y", "pk", "pv", "s"], "com.microsoft", softcap=1.5, **attrs)
+    check("GroupQueryAttention", inputs, ["y", "pk", "pv", "s"], "com.microsoft", smooth_softmax=1, **attrs)
 
 
 @pytest.mark.parametrize("mode", [0, 2, 3])

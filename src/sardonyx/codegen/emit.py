@@ -53,6 +53,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "attention.attention.AttentionKernel": "attention.attention.emit_attention",
     "attention.transposed.TransposedAttentionKernel": "attention.transposed.emit_transposed_attention",
     "attention.cache.CacheKernel": "attention.cache.emit_cache",
+    "attention.cache_rows.CacheRowsKernel": "attention.cache_rows.emit_cache_rows",
     "pool.pool.PoolKernel": "pool.pool.emit_pool",
     "pool.pool.MaxIndicesKernel": "pool.max_indices.emit_max_indices",
     "matmul.dot.DotKernel": "matmul.dot.emit_dot_kernel",

@@ -20,7 +20,7 @@ def emit_cache(kernel: CacheKernel, name: str, target: Target) -> FunctionBuilde
     past, past_strides = a.tensor("past")
     new, new_strides = a.tensor("new")
     present, present_strides = a.tensor("present")
-    apart = f.let(f"icmp ne ptr {past}, {present}", "c")
+    apart = "true" if kernel.drops else f.let(f"icmp ne ptr {past}, {present}", "c")
     size = f.mul(row, width)
     same_rows = f.let(f"icmp eq i64 {past_strides[2]}, {present_strides[2]}", "c")
     is_whole = f.let(f"and i1 {same_rows}, {f.let(f'icmp eq i64 {row}, {past_strides[2]}', 'c')}", "c")
@@ -35,6 +35,11 @@ def emit_cache(kernel: CacheKernel, name: str, target: Target) -> FunctionBuilde
     first = a["first"]
     if kernel.is_ragged:
         first = f.let(f"load i64, ptr {f.element(first, 'i64', batch)}, align 8", "i")
+    if kernel.drops:
+        dropped = f.let(f"load i64, ptr {f.element(a['dropped'], 'i64', batch)}, align 8", "i")
+        inside = f.let(f"icmp ule i64 {dropped}, {held}", "c")  # unsigned: a negative number is too large
+        dropped = f.let(f"select i1 {inside}, i64 {dropped}, i64 {held}", "i")
+        source, held = f.element(source, element, f.mul(dropped, past_strides[2])), f.sub(held, dropped)
     good, skip = f.fresh("good"), f.fresh("skip")
     fits = f.let(f"icmp ule i64 {first}, {f.sub(room, added)}", "c")  # unsigned: a negative position is too large
     has_room = f.let(f"icmp sge i64 {room}, {added}", "c")
@@ -45,7 +50,7 @@ def emit_cache(kernel: CacheKernel, name: str, target: Target) -> FunctionBuilde
     copied, appended = f.fresh("copied"), f.fresh("appended")
     f.branch_if(apart, copied, appended)
     f.label(copied)
-    kept = f.min(first, held)
+    kept = f.min(held, room if kernel.keeps else first)
     whole, rows, zeros = f.fresh("whole"), f.fresh("rows"), f.fresh("zeros")
     f.branch_if(is_whole, whole, rows)
     f.label(whole)
@@ -61,7 +66,7 @@ def emit_cache(kernel: CacheKernel, name: str, target: Target) -> FunctionBuilde
     f.end(each)
     f.branch(zeros)
     f.label(zeros)
-    for start, stop in ((kept, first), (end, room)):
+    for start, stop in ((kept, room),) if kernel.keeps else ((kept, first), (end, room)):
         each = f.loop(start, stop)
         into = f.element(result, element, f.mul(each.index, present_strides[2]))
         f.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")

@@ -2,10 +2,11 @@
 
     present[b, h, t]  :=  past[b, h, t]             t < first[b]
                           new[b, h, t - first[b]]   as many as there are
-                          0                         behind them
+                          0                         behind them, or what the past has there
 
-A past and a present that begin at one address are one buffer: then only the new rows are written. A unit of work is the part of
-one head; rows are consecutive. Where the new rows would not lie inside, nothing is written: whoever gives positions checks them.
+A past and a present that begin at one address are one buffer: then only the new rows are written. Where rows are dropped, those
+of the past begin at `dropped[b]`, and past and present are apart. A unit of work is the part of one head; rows are consecutive.
+Where the new rows would not lie inside, nothing is written: whoever gives positions checks them.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ class CacheKernel:
 
     type: str
     is_ragged: bool
+    drops: bool = False  # every batch entry drops a number of its own (i64) of the first rows of the past
+    keeps: bool = False  # what the past holds behind the new rows stays
 
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        return f"cache|{self.type}|{self.is_ragged}"
+        return f"cache|{self.type}|{self.is_ragged}|{self.drops}|{self.keeps}"
 
     @property
     def arguments(self) -> Arguments:
@@ -40,6 +43,7 @@ class CacheKernel:
             tensor("new", 3),
             tensor("present", 3),
             address("first") if self.is_ragged else number("first"),
+            *([address("dropped")] if self.drops else []),
         )
 
 

@@ -8,6 +8,8 @@ from dataclasses import field
 from math import sqrt
 from typing import Final
 
+from ml_dtypes import finfo
+
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv, product
@@ -18,7 +20,7 @@ from sardonyx.kernel.attention.attention import NO_LIMIT, AttentionKernel, key, 
 from sardonyx.kernel.attention.transposed import MOST_DEPTH, TransposedAttentionKernel, block_vectors
 from sardonyx.kernel.attention.transposed import units as transposed_units
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import FLOATS, Expr, const, load, reduced, select, walk
+from sardonyx.kernel.expr import FLOATS, Expr, const, load, maximum, reduced, select, walk
 from sardonyx.kernel.loops import Inner, Operand
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.matmul.pack import PackKernel
@@ -33,7 +35,7 @@ from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 _TIME_FIRST: Final = (0, 2, 1, 3)  # how a result with four axes lies: heads are mostly put beside each other next
-_FEW: Final = 6  # queries from which on it pays to pack the keys
+MANY: Final = 6  # queries from which on it pays to pack the keys
 _MASKED_SCORES: Final = 2  # a mode of storing scores: with masks; 0 is as they are, 1 pressed into bounds
 _PROBABILITIES: Final = 3
 _FEWEST_UNITS: Final = 8  # of the kernel that does not: its blocks are larger, and workers should have some each
@@ -64,6 +66,7 @@ class Attend:
     captured: Expr | None = None  # what is stored of the scores, in `scores` [batch, heads, queries, keys], its last axis dense
     scores: View | None = None
     hidden: float = float("-inf")  # what is stored for keys that take no part
+    captures_all: bool = False  # scores of keys that take no part are stored, too: they are computed like all others
 
 
 def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
@@ -81,12 +84,14 @@ def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
     target = result
     if result.buffer.dtype.name != kind:
         target = transposed(ctx.scratch(dtypes.from_name(kind), [batch, queries, heads, v.shape[3]], "attended"), (0, 2, 1, 3))
+    if given.captures_all:
+        _hide_by_scores(ctx, given)
     if given.scores is not None:
         _hide_all(ctx, group, given, given.scores)
     if _is_better_transposed(ctx, given, q, kind):
         _transposed_step(ctx, group, given, q, v, target, kind)
     else:
-        many = dim_min(floordiv(queries, _FEW), 1)
+        many = dim_min(floordiv(queries, MANY), 1)
         if many != 0:
             _step(ctx, group, given, q, _packed(ctx, group, given.k, kind, many), v, target, kind, many)
         if many != 1:
@@ -164,6 +169,29 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
     )
 
 
+def _hide_by_scores(ctx: LowerContext, given: Attend) -> None:
+    """Have keys that are hidden by their numbers get a score of minus infinity instead of being left out."""
+    conditions: list[Expr] = []
+    count = len(given.operands)
+    if given.lengths is not None:
+        given.operands.append(with_axes(given.lengths, (1, 2, 3)))
+        length = load(count, given.lengths.buffer.dtype.name).cast("i32") + given.more
+        offset = ctx.sizes([given.q.shape[2]], "queries")
+        position = query() + length - load(count + 1, "i64").cast("i32")
+        conditions.append(key() < length)
+    else:
+        offset = ctx.sizes([given.offset], "offset")
+        position = query() + load(count, "i64").cast("i32")
+    given.operands.append(View(offset.buffer, (1, 1, 1, 1), (0, 0, 0, 0), offset.offset))
+    if given.banded and given.left < NO_LIMIT:
+        conditions.append(key() >= position - given.left)
+    if given.banded and given.right < NO_LIMIT:
+        conditions.append(key() <= position + given.right)
+    for condition in conditions:
+        given.score = select(condition, given.score, const(float("-inf"), given.score.type))
+    given.banded, given.lengths = False, None
+
+
 def _hide_all(ctx: LowerContext, group: Group, given: Attend, scores: View) -> None:
     """Scores that no query looks at: those of keys it does not see by its number, or that do not take part."""
     keys = given.k.shape[2] if given.keys is None else given.keys
@@ -187,21 +215,29 @@ def capture(ctx: LowerContext, given: Attend, value: Value, kind: str, *, probab
 
 
 def probabilities(ctx: LowerContext, group: Group, given: Attend, value: Value) -> None:
-    """The stored scores as probabilities; a row of minus infinity alone is zeros."""
+    """The stored scores as probabilities; a row of minus infinity alone is zeros. Sinks take their share and show it nowhere."""
     scores = given.scores
     assert scores is not None
     kind = scores.buffer.dtype.name
     target = scores if ctx.dtype(value).name == kind else ctx.output(value)
     x = load(0, kind)
     top = reduced("maxnum", x, 0)
-    weight = math.exp_not_positive(x - select(top.eq(float("-inf")), const(0.0, kind), top))
+    views = [scores, target]
+    if given.sinks is not None:
+        views.append(with_axes(given.sinks, (0, 2, 3)))
+        top = maximum(top, load(2, kind))
+    lowest = const(float("-inf"), kind)
+    held = select(top.eq(lowest), const(0.0, kind), top)
+    weight = math.exp_not_positive(x - held)
     total = reduced("sum", weight, 1)
+    if given.sinks is not None:
+        total = total + math.exp_not_positive(load(2, kind) - held)
     share = weight * (const(1.0, kind) / select(total.eq(0.0), const(1.0, kind), total))
-    types = [kind, target.buffer.dtype.name]
+    types = [kind, target.buffer.dtype.name, *([kind] if given.sinks is not None else [])]
     ctx.step(
         loop_step(
             scores.shape,
-            [scores, target],
+            views,
             types,
             [(1, share.cast(types[1]))],
             target=ctx.target,
@@ -226,7 +262,7 @@ def _is_better_transposed(ctx: LowerContext, given: Attend, q: View, kind: str) 
         return False
     if not isinstance(queries, int) or not isinstance(size, int):
         return False
-    if queries < _FEW or not 0 < size <= MOST_DEPTH or given.k.buffer.dtype.name != kind or given.k.strides[3] != 1:
+    if queries < MANY or not 0 < size <= MOST_DEPTH or given.k.buffer.dtype.name != kind or given.k.strides[3] != 1:
         return False
     if any(node in (query(), key()) for node in walk([given.score])):
         return False
@@ -401,9 +437,6 @@ def _accepts(node: Node) -> str:
     reason = _accepts_scores(node)
     if reason:
         return reason
-    precision = attrs.get("softmax_precision")
-    if precision is not None and dtypes.from_onnx(precision).name != compute_type(*kinds):
-        return "a softmax in another type"
     if (input_at(node, 4) is None) != (input_at(node, 5) is None) or (
         input_at(node, 6) is not None and input_at(node, 4) is not None
     ):
@@ -423,16 +456,14 @@ def _accepts(node: Node) -> str:
 
 
 def _accepts_scores(node: Node) -> str:
-    """Scores before any mask are computed for keys that queries see."""
+    """Scores before any mask are computed for keys that masks say something about."""
     if len(node.outputs) < 4 or not node.outputs[3].name:
         return ""
     attrs, mask, scores = attribute_values(node), input_at(node, 3), node.outputs[3].shape
-    if attrs["qk_matmul_output_mode"] >= _MASKED_SCORES:
+    if attrs["qk_matmul_output_mode"] >= _MASKED_SCORES or mask is None:
         return ""
-    limits = (attrs.get("left_window_size"), attrs.get("right_window_size"))
-    is_limited = attrs.get("is_causal") or input_at(node, 6) is not None or any((limit or -1) >= 0 for limit in limits)
-    reaches_all = mask is None or (bool(mask.shape) and bool(scores) and (mask.shape or ())[-1] == (scores or ())[-1])
-    return "scores of keys that are not seen are an output" if is_limited or not reaches_all else ""
+    reaches_all = bool(mask.shape) and bool(scores) and (mask.shape or ())[-1] == (scores or ())[-1]
+    return "" if reaches_all else "scores of keys behind a short mask are an output"
 
 
 @template("Attention", types={"T1": FLOATS, "T2": FLOATS}, accepts=_accepts)
@@ -476,11 +507,12 @@ def attention(ctx: LowerContext, group: Group) -> None:
         ctx.check_equal(given.lengths.shape[0], q.shape[0])
     mask = input_at(node, 3)
     mode = attrs["qk_matmul_output_mode"]
+    scores = outputs[3]
     if mode < _MASKED_SCORES:
         given.captured = accumulator(kind) if mode == 0 else score
+        given.captures_all = scores is not None and (given.banded or given.lengths is not None)
     if mask is not None:
-        _add_mask(ctx, given, ctx.view(mask), kind)
-    scores = outputs[3]
+        _add_mask(ctx, given, ctx.view(mask), kind, hides_lowest=True)
     if scores is None:
         given.captured = None
     else:
@@ -534,8 +566,13 @@ def softmax_attention(ctx: LowerContext, group: Group) -> None:
     attend(ctx, group, given)
 
 
-def _add_mask(ctx: LowerContext, given: Attend, mask: View, kind: str, masked: float = float("-inf")) -> None:
-    """A mask, boolean (with what stands for scores where it is false) or added. Keys it says nothing about do not take part."""
+def _add_mask(
+    ctx: LowerContext, given: Attend, mask: View, kind: str, masked: float = float("-inf"), *, hides_lowest: bool = False
+) -> None:
+    """A mask, boolean (with what stands for scores where it is false) or added. Keys it says nothing about do not take part.
+
+    `hides_lowest`: nor do keys to whose scores the lowest number is added, or minus infinity, whatever these scores are.
+    """
     total = given.k.shape[2]
     reach = mask.shape[-1]
     ctx.check_equal(dim_max(reach, total), total)
@@ -546,6 +583,10 @@ def _add_mask(ctx: LowerContext, given: Attend, mask: View, kind: str, masked: f
     if name == "bool":
         given.score = select(value, given.score, const(masked, kind))
     else:
-        given.score = given.score + value.cast(compute_type(name)).cast(kind)
+        wide = value.cast(compute_type(name))
+        added = given.score + wide.cast(kind)
+        lowest = float(finfo(dtypes.from_name(name).numpy).min)  # type: ignore[no-untyped-call]
+        hidden = const(float("-inf"), kind)
+        given.score = select(wide <= lowest, hidden, added) if hides_lowest else added
     # One key that is masked is a mask of one key: it must not be read as one for all.
     given.operands.append(View(mask.buffer, (*mask.shape[:-1], given.keys), mask.strides, mask.offset))

@@ -1,4 +1,4 @@
-"""Attention of com.microsoft: MultiHeadAttention, and Attention with its projection.
+"""Attention of com.microsoft: MultiHeadAttention, its decoding form, and Attention with its projection.
 
 Masks are added to the scores, with the filter value of the node where they forbid a key; see
 `ops/attention/contrib_attention.py`.
@@ -6,30 +6,38 @@ Masks are added to the scores, with the filter value of the node where they forb
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any, Final
 
+import numpy as np
+
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import Dim, floordiv
+from sardonyx.ir.dims import Dim, dim_min, floordiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.attention.attention import key
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, const, load, select
 from sardonyx.lower.attention.attention import Attend, attend, capture, convert, input_at, joined, split_heads, used_outputs
+from sardonyx.lower.attention.cache import append, check_positions
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
+from sardonyx.lower.indexing.index_loops import index_tensor
+from sardonyx.lower.indexing.indexing import FAR_AWAY
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.matmul.matmul import product_into
 from sardonyx.lower.registry import template
-from sardonyx.lower.views import transposed, with_axes
+from sardonyx.lower.views import sliced, transposed, with_axes
 from sardonyx.program.steps import View
+from sardonyx.records import dataclass
 
 MICROSOFT: Final = "com.microsoft"
 FLOATS: Final = ("f32", "f16", "bf16")  # scores and sums are f32 for all of them
 _MASK_FILTER: Final = -10000.0
+_LOWEST: Final = np.array(np.finfo(np.float32).min, np.float32)  # what is shown for scores of keys that are not seen
 
 
 def one_type(node: Node) -> str:
@@ -42,24 +50,54 @@ def one_type(node: Node) -> str:
     return "" if len(kinds) == 1 and kinds <= set(FLOATS) else f"no kernel for {', '.join(sorted(kinds))}"
 
 
+@dataclass(frozen=True)
+class _Positions:
+    """Where the inputs of an operator stand behind query, key and value."""
+
+    bias: int
+    mask: int
+    added: int
+    past_key: int
+    length: int  # of the past, which then is a buffer with room
+    beams: tuple[int, ...]
+
+
+_MULTI_HEAD: Final = _Positions(3, 4, 5, 6, 8, (9,))
+_DECODING: Final = _Positions(10, 3, 4, 5, 7, (8, 9))
+
+
 def _mask_fits(mask: Value | None, batch: Dim) -> str:
     if mask is None:
         return ""
     shape = mask.shape or ()
-    if len(shape) == 1 and shape[0] != batch:
-        return "a mask that is not one length for each sequence"
+    if len(shape) == 1 and shape[0] not in (batch, 2 * batch, 3 * batch + 2):
+        return "a mask that is not one length for each sequence, nor their ends and starts"
     return "" if 1 <= len(shape) <= 3 else "a mask with four axes"
 
 
 def _accepts_multi_head(node: Node) -> str:
+    return _accepts_heads(node, _MULTI_HEAD)
+
+
+def _accepts_decoding(node: Node) -> str:
+    return _accepts_heads(node, _DECODING)
+
+
+def _accepts_heads(node: Node, positions: _Positions) -> str:
     query, keys, values = (input_at(node, position) for position in range(3))
     assert query is not None
     shape = query.shape or ()
-    if any(input_at(node, position) is not None for position in (8, 9)):
-        return "a past in a buffer with room, or beams"
-    if (input_at(node, 6) is None) != (input_at(node, 7) is None):
+    past, past_value, length = (
+        input_at(node, position) for position in (positions.past_key, positions.past_key + 1, positions.length)
+    )
+    if any(input_at(node, position) is not None for position in positions.beams):
+        return "beams"
+    if (past is None) != (past_value is None):
         return "a past without keys or values"
-    if len(node.outputs) > 3 and node.outputs[3].name and attribute_values(node).get("unidirectional"):
+    has_scores = len(node.outputs) > 3 and bool(node.outputs[3].name)
+    if has_scores and length is not None and past is not None:
+        return "the scores of a past whose length is known only at run time are an output"
+    if has_scores and attribute_values(node).get("unidirectional") and input_at(node, positions.added) is not None:
         return "the scores of keys that are not seen are an output"
     if len(shape) == 5:
         fits = keys is None and values is None
@@ -76,7 +114,7 @@ def _accepts_multi_head(node: Node) -> str:
         return "a head size that is known only at run time"
     if attribute_values(node).get("unidirectional") and len(shape) == 3 and _key_length(node) != shape[1]:
         return "a causal mask over other keys than those of the queries"
-    return one_type(node) or _mask_fits(input_at(node, 4), shape[0])
+    return one_type(node) or _mask_fits(input_at(node, positions.mask), shape[0])
 
 
 def _key_length(node: Node) -> Dim | None:
@@ -88,24 +126,86 @@ def _key_length(node: Node) -> Dim | None:
 @template("MultiHeadAttention", domain=MICROSOFT, types={"T": FLOATS}, accepts=_accepts_multi_head)
 def multi_head_attention(ctx: LowerContext, group: Group) -> None:
     """Attention of queries, keys and values that come in any of several packings."""
+    _attend_heads(ctx, group, _MULTI_HEAD)
+
+
+@template("DecoderMaskedMultiHeadAttention", domain=MICROSOFT, types={"T": FLOATS}, accepts=_accepts_decoding)
+def decoder_masked_multi_head_attention(ctx: LowerContext, group: Group) -> None:
+    """The same for one query, with its inputs in another order."""
+    assert group.root is not None
+    assert group.root.inputs[0] is not None
+    ctx.check_equal(ctx.shape(group.root.inputs[0])[1], 1)
+    _attend_heads(ctx, group, _DECODING)
+
+
+def _attend_heads(ctx: LowerContext, group: Group, positions: _Positions) -> None:
     node = group.root
     assert node is not None
     attrs = attribute_values(node)
     heads = int(attrs["num_heads"])
     outputs = used_outputs(ctx, group, node)
-    q, k, v = _with_bias(ctx, group, node, _parts(ctx, node, heads), heads)
-    past_key, past_value = (input_at(node, position) for position in (6, 7))
-    keys = joined(ctx, None if past_key is None else ctx.view(past_key), k, outputs[1])
-    values = joined(ctx, None if past_value is None else ctx.view(past_value), v, outputs[2])
+    q, k, v = _with_bias(ctx, group, node, _parts(ctx, node, heads), heads, input_at(node, positions.bias))
+    past = [input_at(node, positions.past_key + number) for number in range(2)]
+    mask, added = input_at(node, positions.mask), input_at(node, positions.added)
+    length = input_at(node, positions.length)
+    first = lengths = None
+    if length is not None and past[0] is not None:
+        first, lengths = _filled(ctx, node, (past[0], k), length, (mask, added))
+        keys, values = (
+            _buffered(ctx, group, before, new, present, first)
+            for before, new, present in zip(past, (k, v), outputs[1:3])
+            if before is not None
+        )
+    else:
+        keys, values = (
+            joined(ctx, None if before is None else ctx.view(before), new, present)
+            for before, new, present in zip(past, (k, v), outputs[1:3])
+        )
     if outputs[0] is None and outputs[3] is None:
         return
     given = _plain(q, keys, values, split_heads(ctx.output(node.outputs[0]), heads), attrs)
-    given.offset = 0 if past_key is None else ctx.shape(past_key)[2]
+    given.first_positions, given.lengths = first, lengths
+    given.offset = 0 if past[0] is None else ctx.shape(past[0])[2]
     given.banded, given.right = (True, 0) if attrs.get("unidirectional") else (False, given.right)
-    add_masks(ctx, given, input_at(node, 4), input_at(node, 5), attrs)
+    add_masks(ctx, given, mask, added, attrs)
     if outputs[3] is not None:
+        with np.errstate(over="ignore"):
+            given.hidden = float(_LOWEST.astype(ctx.dtype(outputs[3]).numpy))
         capture(ctx, given, outputs[3], "f32", probabilities=False)
     attend(ctx, group, given)
+
+
+def _filled(
+    ctx: LowerContext, node: Node, ends: tuple[Value, View], length: Value, masks: Sequence[Value | None]
+) -> tuple[View, View]:
+    """Where new rows begin in a past with room, and how many there are then, for each batch entry; masks must reach as far."""
+    past, new = ends
+    batch, added = new.shape[0], new.shape[2]
+    counted = ctx.contiguous(length)
+    ctx.check_equal(product(list(counted.shape)), 1)
+    reaches = [
+        ctx.shape(mask)[-1] for mask in masks if mask is not None and len(ctx.shape(mask)) > 1 and ctx.shape(mask)[-1] != 1
+    ]
+    sizes = ctx.sizes([added, ctx.shape(past)[2], *reaches], "sizes of the cache")
+    views = [View(counted.buffer, (1,), (0,), counted.offset)]
+    views += [View(sizes.buffer, (1,), (0,), sizes.offset + number) for number in range(2 + len(reaches))]
+    before = load(0, counted.buffer.dtype.name).cast("i64")
+    end = before + load(1, "i64")
+    wrong = (before < 0) | (end > load(2, "i64"))
+    for number in range(len(reaches)):
+        wrong = wrong | end.ne(load(3 + number, "i64"))
+    first = index_tensor(ctx, (batch,), views, select(wrong, const(FAR_AWAY, "i64"), before), "first_positions")
+    text = "past_sequence_length does not fit the room that the past has, or the mask"
+    check_positions(ctx, first, ctx.fault(node, text))
+    return first, index_tensor(ctx, (batch,), views, select(wrong, const(0, "i64"), end), "lengths")
+
+
+def _buffered(ctx: LowerContext, group: Group, past: Value, new: View, present: Value | None, first: View) -> View:
+    """A past with room and the new rows in it; what lies behind them stays."""
+    before = ctx.view(past)
+    target = ctx.output(present) if present is not None else ctx.scratch(before.buffer.dtype, before.shape, "present")
+    append(ctx, group, past, new, target, first, keeps=True)
+    return target
 
 
 def _accepts_cached(node: Node) -> str:
@@ -148,9 +248,8 @@ def _parts(ctx: LowerContext, node: Node, heads: int) -> list[View]:
     return [query, *(split_heads(view, heads) for view in views[1:3])]
 
 
-def _with_bias(ctx: LowerContext, group: Group, node: Node, parts: list[View], heads: int) -> list[View]:
+def _with_bias(ctx: LowerContext, group: Group, node: Node, parts: list[View], heads: int, value: Value | None) -> list[View]:
     """The parts with their bias added, by a step for each; keys that come with four axes have none."""
-    value = input_at(node, 3)
     if value is None:
         return parts
     bias = ctx.view(value)
@@ -193,7 +292,11 @@ def add_masks(ctx: LowerContext, given: Attend, mask: Value | None, bias: Value 
     added: Expr | None = None
     if bias is not None:
         view = ctx.view(bias)
-        ctx.check_broadcast(view.shape, (batch, given.q.shape[1], queries, total))
+        if given.lengths is None or view.shape[-1] == 1:
+            ctx.check_broadcast(view.shape, (batch, given.q.shape[1], queries, total))
+        else:
+            ctx.check_broadcast(view.shape[:-1], (batch, given.q.shape[1], queries))
+            view = _reaching(given, view)
         given.operands.append(view)
         added = load(len(given.operands) - 1, view.buffer.dtype.name).cast("f32")
     if mask is not None:
@@ -210,18 +313,32 @@ def _filtered(ctx: LowerContext, given: Attend, mask: Value, attrs: dict[str, An
     view = ctx.view(mask)
     name = view.buffer.dtype.name
     value = load(len(given.operands), name)
-    if len(view.shape) == 1:  # how many keys there are
-        given.operands.append(with_axes(view, (1, 2, 3)))
+    if len(view.shape) == 1:  # how many keys there are; then, perhaps, from which one on
+        given.operands.append(with_axes(sliced(view, 0, 0, batch, 1), (1, 2, 3)))
         allowed = key().cast(name) < value
+        if view.shape[0] != batch and view.shape[0] == 2 * batch:
+            allowed = allowed & (key().cast(name) >= load(len(given.operands), name))
+            given.operands.append(with_axes(sliced(view, 0, batch, batch, 1), (1, 2, 3)))
     else:
         broadcast = with_axes(view, (1, 2) if len(view.shape) == 2 else (1,))
-        for size, wanted in zip(view.shape, (batch, total) if len(view.shape) == 2 else (batch, queries, total)):
+        for size, wanted in zip(view.shape[:-1], (batch, queries)):
             ctx.check_equal(size, wanted)
-        given.operands.append(View(broadcast.buffer, (*broadcast.shape[:-1], total), broadcast.strides, broadcast.offset))
+        if given.lengths is None:
+            ctx.check_equal(view.shape[-1], total)
+            broadcast = View(broadcast.buffer, (*broadcast.shape[:-1], total), broadcast.strides, broadcast.offset)
+        else:
+            broadcast = _reaching(given, broadcast)
+        given.operands.append(broadcast)
         allowed = value > 0
     filtered = attrs.get("mask_filter_value")
     filter_value = const(_MASK_FILTER if filtered is None else float(filtered), "f32")
     return select(allowed, const(0.0, "f32"), filter_value)
+
+
+def _reaching(given: Attend, mask: View) -> View:
+    """A mask of as many keys as there are in the run; the memory of keys may have room for more, and no others are looked at."""
+    given.keys = dim_min(mask.shape[-1], given.k.shape[2] if given.keys is None else given.keys)
+    return View(mask.buffer, (*mask.shape[:-1], given.keys), mask.strides, mask.offset)
 
 
 def _accepts_packed(node: Node) -> str:

@@ -11,6 +11,7 @@ from math import prod, sqrt
 from typing import Any, Final
 
 import numpy as np
+from ml_dtypes import finfo
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, dim_max
@@ -88,7 +89,7 @@ def attend(
     """softmax(q @ k.T * scale + bias) @ v over [batch, heads, time, size], all in one computing type.
 
     `bias` and `allowed` have four axes that broadcast. A key that a query is not allowed to see takes no part, whatever its score
-    is; an infinite score to which a bias of minus infinity is added is NaN. `capture` asks for the scores as well: 0 raw, 1 after
+    is; a bias of minus infinity alone leaves an infinite score NaN. `capture` asks for the scores as well: 0 raw, 1 after
     the soft cap, 2 with bias, 3 the probabilities. `precision` is the type of the softmax, if it is another.
     """
     batch, heads, queries, size = q.shape
@@ -165,7 +166,10 @@ def _visible(queries: int, keys: int, offset: Array, *, causal: bool, left: int,
 def _attention_bias(
     mask: Array | None, allowed: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> tuple[Array | None, Array | None]:
-    """An additive mask as a bias, a mask of truth values among the allowed positions, either possibly with too few keys."""
+    """An additive mask as a bias, a mask of truth values among the allowed positions, either possibly with too few keys.
+
+    Keys to which the lowest number is added take no part, like those to which minus infinity is, as in ONNX Runtime.
+    """
     if mask is None:
         return None, allowed
     decides = mask.dtype == np.bool_
@@ -177,9 +181,8 @@ def _attention_bias(
     whole = wide.reshape((1,) * (4 - wide.ndim) + wide.shape)
     if any(size not in (1, full) for size, full in zip(whole.shape, shape, strict=True)):
         raise ValueError(f"attn_mask of shape {mask.shape} does not broadcast to (batch, heads, queries, keys) {shape}")
-    if not decides:
-        return whole, allowed
-    return None, whole if allowed is None else allowed & whole
+    shown = whole if decides else ~(whole <= wide.dtype.type(finfo(mask.dtype).min))  # type: ignore[no-untyped-call]
+    return None if decides else whole, shown if allowed is None else allowed & shown
 
 
 def _attention(

@@ -87,8 +87,8 @@ def _appended(past: Array | None, new: Array, at: int | None) -> tuple[Array, Ar
         joined = np.concatenate([past, new], axis=2)
         return joined, joined
     end = at + new.shape[2]
-    if end > past.shape[2]:
-        raise ValueError(f"the past buffer has room for {past.shape[2]} positions, {end} are needed")
+    if at < 0 or end > past.shape[2]:
+        raise ValueError(f"the past buffer has room for {past.shape[2]} positions, {end} are needed from {at} on")
     buffer = past.copy()
     buffer[:, :, at:end] = new
     return buffer[:, :, :end], buffer
@@ -209,8 +209,11 @@ def expect_masks(ctx: InferContext, mask_index: int, bias_index: int, scores: Sh
     """State what a mask and a bias must be for scores of this shape; a mask with other sizes is left to NumPy."""
     batch, _, queries, total = scores
     mask, bias = (ctx.shape(index) if ctx.has(index) else None for index in (mask_index, bias_index))
-    if mask is not None and len(mask) in (1, 2, 3):
-        ctx.expect_shape(mask_index, *{1: (batch,), 2: (batch, total), 3: (batch, queries, total)}[len(mask)])
+    if mask is not None and len(mask) == 1:
+        with_more = (2 * batch, 3 * batch + 2)  # ends of sequences and their starts, or what only other devices read
+        ctx.expect_shape(mask_index, mask[0] if mask[0] in with_more else batch)
+    elif mask is not None and len(mask) in (2, 3):
+        ctx.expect_shape(mask_index, *{2: (batch, total), 3: (batch, queries, total)}[len(mask)])
     if bias is not None:
         ctx.expect_broadcast(bias, scores)
 

@@ -14,8 +14,12 @@ from onnx import helper
 import sardonyx as sx
 from conv_support import model as proto
 from conv_support import numbers
-from native_support import run_reference
+from guarded_session import guarded_feeds, guarded_memory
+from native_support import host_nodes, run_reference
 from pass_support import copy_of, evaluate, operators
+from sardonyx.compile.compiler import compile_model
+from sardonyx.compile.native_model import NativeModel
+from sardonyx.compile_options import CompileOptions
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import Array
@@ -33,18 +37,19 @@ def transposed(shape: Sequence[int | str], operands: Sequence[Array], attrs: Map
     return found
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_results_stay_the_same(data: st.DataObject) -> None:
     rank = data.draw(st.sampled_from((1, 1, 2, 2, 3)), "rank")
-    step = 1 if rank == 3 else data.draw(st.sampled_from((1, 2, 3, 5)), "stride")
+    is_strided = data.draw(st.booleans(), "strided")
+    steps = [data.draw(st.sampled_from((1, 2, 3, 5) if rank < 3 else (2, 3)), "stride") if is_strided else 1 for _ in range(rank)]
     kernel = [data.draw(st.integers(1, 7 if rank < 3 else 3), "kernel") for _ in range(rank)]
-    dilations = [data.draw(st.sampled_from((1, 2)), "dilation") if step == 1 else 1 for _ in range(rank)]
+    dilations = [data.draw(st.sampled_from((1, 2)), "dilation") if max(steps) == 1 else 1 for _ in range(rank)]
     pads = [data.draw(st.integers(0, 3), "pad") for _ in range(2 * rank)]
-    extra = [data.draw(st.integers(0, max(step, dilation) - 1), "more") for dilation in dilations]
+    extra = [data.draw(st.integers(0, max(step, dilation) - 1), "more") for step, dilation in zip(steps, dilations)]
     spatial = [data.draw(st.integers(1, 6), "size") for _ in range(rank)]
     for axis in range(rank):
-        full = (spatial[axis] - 1) * step + dilations[axis] * (kernel[axis] - 1) + 1 + extra[axis]
+        full = (spatial[axis] - 1) * steps[axis] + dilations[axis] * (kernel[axis] - 1) + 1 + extra[axis]
         assume(full - pads[axis] - pads[axis + rank] > 0)
     inputs, outputs = data.draw(st.integers(1, 3), "inputs"), data.draw(st.integers(1, 2), "outputs")
     random = np.random.default_rng(0)
@@ -56,7 +61,9 @@ def test_results_stay_the_same(data: st.DataObject) -> None:
     shape: list[int | str] = [batch, inputs, *spatial]
     if data.draw(st.booleans(), "named"):
         shape = ["N", inputs, *(f"S{axis}" for axis in range(rank))]
-    attrs = {"strides": [step] * rank, "dilations": dilations, "pads": pads, "output_padding": extra}
+    attrs: dict[str, Any] = {"strides": steps, "dilations": dilations, "output_padding": extra}
+    mode = data.draw(st.sampled_from(("pads", "pads", "SAME_UPPER", "SAME_LOWER", "VALID")), "mode")
+    attrs |= {"pads": pads} if mode == "pads" else {"auto_pad": mode}
     original = transposed(shape, operands, attrs)
     changed = copy_of(original)
     result = FormConv().run(changed)
@@ -65,10 +72,37 @@ def test_results_stay_the_same(data: st.DataObject) -> None:
         dilation * (size - 1) >= max(low, high)
         for dilation, size, low, high in zip(dilations, kernel, pads[:rank], pads[rank:], strict=True)
     )
-    if step > 1 or covered:
+    if max(steps) > 1 or (covered and mode == "pads"):
         assert result.changes == 1
         assert "ConvTranspose" not in operators(changed)
     feeds = {"x": random.integers(-8, 8, (batch, inputs, *spatial)).astype(np.float32)}
+    np.testing.assert_array_equal(evaluate(changed, feeds)[0], evaluate(original, feeds)[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_many_phases_of_groups_stay_the_same(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, 3), "rank")
+    steps = data.draw(
+        st.sampled_from({1: ([65], [80]), 2: ([9, 8], [8, 9], [10, 10]), 3: ([5, 4, 4], [6, 6, 2])}[rank]), "strides"
+    )
+    kernel = [data.draw(st.integers(1, 2 * step), "kernel") for step in steps]
+    spatial = [data.draw(st.integers(1, 3), "size") for _ in range(rank)]
+    groups, inputs, outputs = (data.draw(st.integers(1, most), "channels") for most in (4, 2, 3))
+    random = np.random.default_rng(0)
+    operands = [random.integers(-8, 8, (groups * inputs, outputs, *kernel)).astype(np.float32)]
+    if data.draw(st.booleans(), "bias"):
+        operands.append(random.integers(-8, 8, groups * outputs).astype(np.float32))
+    attrs: dict[str, Any] = {"strides": steps, "group": groups}
+    full = [(size - 1) * step + width for size, step, width in zip(spatial, steps, kernel)]
+    if data.draw(st.booleans(), "shape"):
+        attrs["output_shape"] = [data.draw(st.integers(max(each - 3, 1), each + 5), "wanted") for each in full]
+    original = transposed([2, groups * inputs, *spatial], operands, attrs)
+    changed = copy_of(original)
+    assert FormConv().run(changed).changes == 1
+    assert verify(changed) == []
+    assert "ConvTranspose" not in operators(changed)
+    feeds = {"x": random.integers(-8, 8, (2, groups * inputs, *spatial)).astype(np.float32)}
     np.testing.assert_array_equal(evaluate(changed, feeds)[0], evaluate(original, feeds)[0])
 
 
@@ -87,3 +121,27 @@ def test_it_is_native() -> None:
         x = numbers(2, batch, 24, length)
         (wanted,) = run_reference(content, {"x": x})
         np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "attrs"),
+    [
+        (("N", 16, "H", "W"), (16, 8, 9, 10), {"strides": [9, 10]}),
+        (("N", 16, "H", "W"), (16, 8, 12, 12), {"strides": [9, 10], "auto_pad": "SAME_UPPER"}),
+        (("N", 21, "H", "W"), (21, 1, 32, 32), {"strides": [16, 16], "group": 21, "pads": [8, 8, 8, 8]}),  # as in FCN-16s
+        ((1, 4, 3, 5), (4, 3, 8, 16), {"strides": [8, 16], "output_shape": [22, 79]}),
+        ((1, 4, 2, 3, 2), (4, 2, 4, 4, 8), {"strides": [4, 4, 8], "group": 2}),
+    ],
+)
+def test_many_phases_are_native(shape: tuple[int | str, ...], weights: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attrs)]
+    content = proto(nodes, {"x": shape}, {"w": numbers(1, *weights)}).SerializeToString()
+    compiled = compile_model(load(content), CompileOptions())
+    assert isinstance(compiled, NativeModel)
+    assert host_nodes(compiled.main) == []
+    x = numbers(2, *(size if isinstance(size, int) else number + 1 for number, size in enumerate(shape)))
+    (wanted,) = run_reference(content, {"x": x})
+    session = sx.InferenceSession(content)
+    with guarded_memory() as guard:
+        (found,) = session.run(None, guarded_feeds(guard, {"x": x}))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

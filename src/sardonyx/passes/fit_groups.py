@@ -2,16 +2,23 @@
 
     y = Conv(x: [n, c, ...], w: [2 c, 1, ...]) {group = c}     =>   r = Gather(x, [0, 0, 1, 1, ...]) {axis = 1}
                                                                     y = Conv(r, w) {group = 2 c}
+    y = Conv(x: [n, 4 c, ...], w: [2 c, 4, ...]) {group = c}   =>   r = Conv(x, w with two zero outputs more a group)
+                                                                    y = Gather(r, [0, 1, 4, 5, 8, ...]) {axis = 1}
+                                                                    (with 3 inputs a group: of x with zero channels)
+    y = Conv(x, w: [3 o, i, 1, 1]) {group = 3}                 =>   y = Reshape(MatMul(w as [3, o, i], x as [n, 3, i, h w]))
     y = ConvTranspose(x, w) {group = 3}                        =>   y = Concat(ConvTranspose(x0, w0), ...) {axis = 1}
 
-Depthwise convolutions with a multiplier, and other small groups with more outputs than inputs, would have a block for every
-group, most of whose lanes are empty. Groups with as many outputs as inputs stay in their lanes, so every output gets a channel of
-its own. Groups of transposed convolutions that fit neither way are computed one by one: there is no kernel for them. Runs right
-before AssignLayout. Refuses: groups of a Conv whose outputs fill half a block, or are no multiple of their inputs.
+Depthwise convolutions with a multiplier, and other small groups with more or fewer outputs than inputs, would have a block for
+every group, most of whose lanes are empty. Groups with as many outputs as inputs stay in their lanes, so every output gets a
+channel of its own, and outputs that are missing are computed and left out. Groups of single pixels that fit neither way are
+products of matrices, whose vectors are pixels; those of transposed convolutions are computed one by one: there is no kernel for
+them. Runs right before AssignLayout. Refuses: groups of a Conv that would fill more than half a block, unless they are single
+pixels, and, of images of unknown size, those that would need channels of zeros.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -26,6 +33,7 @@ from sardonyx.records import dataclass
 from sardonyx.target.levels import generic
 from sardonyx.target.target import Target
 
+_PAD_BY_INPUT: Final = 11  # version of Pad from which on pads are an input
 _MOST_APART: Final = 64  # groups that are computed one by one: each is several steps
 
 
@@ -40,6 +48,16 @@ class _Grouped:
     def times(self) -> int:
         """How often its inputs are repeated."""
         return self.outputs // self.inputs
+
+    @property
+    def filled(self) -> int:
+        """A power of two that has room for its inputs, and for its outputs."""
+        return 1 << (max(self.inputs, self.outputs) - 1).bit_length()
+
+    @property
+    def has_known_pixels(self) -> bool:
+        """Whether the size of its image is known, and not nothing."""
+        return self.source.shape is not None and all(isinstance(size, int) and size > 0 for size in self.source.shape[2:])
 
 
 @dataclass(frozen=True)
@@ -61,23 +79,32 @@ class FitGroups(Rule[_Grouped]):
         found = _Grouped(x, groups, second, first) if is_conv else _Grouped(x, groups, first, second)
         if 0 in weights.shape or weights.shape[0] % groups or fits_blocks(groups, found.inputs, found.outputs, self.target.lanes):
             return None
-        return found if found.outputs > found.inputs or not is_conv else None
+        return found
 
     def check(self, g: Rewriter, found: _Grouped) -> Any:
         lanes, bias = self.target.lanes, g.anchor.inputs[2] if len(g.anchor.inputs) > 2 else None
-        is_repeated = found.outputs % found.inputs == 0 and lanes % found.inputs == 0 and found.outputs <= lanes // 2
-        if g.anchor.op_type == "Conv" and not is_repeated:
+        if found.inputs < lanes and found.filled == found.inputs and found.outputs < found.inputs:
+            write = _filled_up
+        elif lanes % found.inputs == 0 and found.outputs % found.inputs == 0 and found.outputs <= lanes // 2:
+            write = _repeated
+        elif g.anchor.op_type == "Conv" and found.has_known_pixels and _is_pointwise(g.anchor):
+            write = _product
+        elif found.has_known_pixels and g.version >= _PAD_BY_INPUT and found.filled <= lanes // 2:
+            write = _filled_up
+        elif g.anchor.op_type == "Conv":
             return Reject(f"groups of {found.inputs} and {found.outputs} channels do not fit blocks of {lanes} either way")
-        if not is_repeated and found.groups > _MOST_APART:
+        elif found.groups > _MOST_APART:
             return Reject(f"its {found.groups} groups of {found.inputs} and {found.outputs} channels would be a layer each")
+        else:
+            write = _apart
         data = g.array(g.anchor.inputs[1])
         if data is None or (bias is not None and g.constant_of(bias) is None):
             return Reject("its weights or its bias are not constant")
-        return is_repeated, data
+        return write, data
 
     def rewrite(self, g: Rewriter, found: _Grouped, facts: Any) -> None:
-        is_repeated, data = facts
-        g.replace(g.anchor.outputs[0], _repeated(g, found, data) if is_repeated else _apart(g, found, data))
+        write, data = facts
+        g.replace(g.anchor.outputs[0], write(g, found, data))
 
 
 def _repeated(g: Rewriter, found: _Grouped, data: Array) -> Value:
@@ -92,6 +119,67 @@ def _repeated(g: Rewriter, found: _Grouped, data: Array) -> Value:
         origin = origin_of("repeat channels", [g.constant_of(weights)], (times,))
         weights = g.constant(np.ascontiguousarray(parts).reshape(-1, found.inputs, *data.shape[2:]), "weights", origin)
     return g.clone(node, [x, weights, *node.inputs[2:]], group=groups * times)[0]
+
+
+def _filled_up(g: Rewriter, found: _Grouped, data: Array) -> Value:
+    """The convolution of groups with as many outputs as inputs, a power of two: what is missing is zero, or left out."""
+    node, groups, inputs, outputs, size = g.anchor, found.groups, found.inputs, found.outputs, found.filled
+    weights, *bias = node.inputs[1:]
+    own = (outputs, inputs) if node.op_type == "Conv" else (inputs, outputs)
+    split = data.reshape(groups, *own, -1)
+    filled = _with_zeros(_with_zeros(split, 1, size), 2, size).reshape(groups * size, size, *data.shape[2:])
+    origin = origin_of("fill groups up", [g.constant_of(weights)], (groups,))
+    x = found.source if size == inputs else _with_channels(g, found)
+    operands: list[Value | None] = [x, g.constant(filled, "weights", origin)]
+    if bias and bias[0] is not None:
+        summands = g.array(bias[0])
+        assert summands is not None
+        operands.append(g.constant(_with_zeros(summands.reshape(groups, outputs), 1, size).reshape(-1), "bias"))
+    (made,) = g.clone(node, operands)
+    if size == outputs:
+        return made
+    wanted = np.arange(groups * size, dtype=np.int64).reshape(groups, size)[:, :outputs].reshape(-1)
+    return g.op("Gather", made, g.constant(np.ascontiguousarray(wanted), "channels"), axis=1)
+
+
+def _with_channels(g: Rewriter, found: _Grouped) -> Value:
+    """The image with channels of zeros behind those of each group."""
+    assert found.source.shape is not None
+    sizes = [int(str(size)) for size in found.source.shape[2:]]
+    groups, inputs, size = found.groups, found.inputs, found.filled
+    split = g.op("Reshape", found.source, g.constant(np.array([0, groups, inputs, prod(sizes)], np.int64), "shape"))
+    behind = g.constant(np.array([0, 0, 0, 0, 0, 0, size - inputs, 0], np.int64), "pads")
+    return g.op("Reshape", g.op("Pad", split, behind), g.constant(np.array([0, groups * size, *sizes], np.int64), "shape"))
+
+
+def _is_pointwise(node: Node) -> bool:
+    """Whether windows are single pixels, and every pixel has one."""
+    window = node.inputs[1].shape if node.inputs[1] is not None else None
+    if window is None or any(size != 1 for size in window[2:]):
+        return False
+    return not any(node.attr("pads") or ()) and all(step == 1 for step in node.attr("strides") or ())
+
+
+def _product(g: Rewriter, found: _Grouped, data: Array) -> Value:
+    """The product of each group's weights with its pixels."""
+    node, groups, inputs, outputs = g.anchor, found.groups, found.inputs, found.outputs
+    assert found.source.shape is not None
+    sizes = [int(str(size)) for size in found.source.shape[2:]]
+    origin = origin_of("reshape", [g.constant_of(node.inputs[1])], (groups, outputs, inputs))
+    matrices = g.constant(data.reshape(groups, outputs, inputs), "matrices", origin)
+    columns = g.op("Reshape", found.source, g.constant(np.array([0, groups, inputs, prod(sizes)], np.int64), "shape"))
+    made = g.op("MatMul", matrices, columns)
+    bias = g.array(node.inputs[2]) if len(node.inputs) > 2 else None
+    if bias is not None:
+        made = g.op("Add", made, g.constant(bias.reshape(groups, outputs, 1), "bias"))
+    return g.op("Reshape", made, g.constant(np.array([0, groups * outputs, *sizes], np.int64), "shape"))
+
+
+def _with_zeros(array: Array, axis: int, size: int) -> Array:
+    """An array with zeros behind what it has on an axis."""
+    more = [(0, 0)] * array.ndim
+    more[axis] = (0, size - array.shape[axis])
+    return np.pad(array, more)
 
 
 def _apart(g: Rewriter, found: _Grouped, data: Array) -> Value:

@@ -84,7 +84,9 @@ class SizeConflict(Exception):
 class RunMemory:
     """Memory of one run at a time."""
 
-    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "long", "short", "sizes", "states", "table")
+    __slots__ = (
+        "alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "long", "short", "sizes", "states", "table",
+    )  # fmt: skip
 
     def __init__(self, table_size: int, fault_entries: int) -> None:
         self.table = np.zeros(max(table_size, 1), np.int64)

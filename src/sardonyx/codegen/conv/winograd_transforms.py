@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from sardonyx.codegen.element_types import constant
 from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.kernel.conv.winograd import POINTS
 
 
 class Arithmetic:
@@ -34,6 +35,10 @@ class Arithmetic:
         kind = (self.vector, constant("f32", factor, self.lanes))
         return self.f.call(self.vector, f"llvm.fmuladd.v{self.lanes}f32", (self.vector, a), kind, (self.vector, b))
 
+    def times(self, a: str, factor: float) -> str:
+        """a * factor."""
+        return self.f.let(f"fmul {self.vector} {a}, {constant('f32', factor, self.lanes)}")
+
 
 Transform1D: TypeAlias = Callable[[Arithmetic, Sequence[str]], list[str]]
 
@@ -46,26 +51,39 @@ def _outputs_2(e: Arithmetic, m: Sequence[str]) -> list[str]:
     return [e.add(m[0], e.add(m[1], m[2])), e.add(e.sub(m[1], m[2]), m[3])]
 
 
+# Points of tiles of 4 x 4 come in pairs, p and -p: what both have of even powers, and of odd ones, is computed once.
+
+
+def _pair(e: Arithmetic, even: str, odd: str, point: float) -> list[str]:
+    """even + point * odd and even - point * odd."""
+    return [e.scaled(odd, point, even), e.scaled(odd, -point, even)]
+
+
 def _inputs_4(e: Arithmetic, x: Sequence[str]) -> list[str]:
-    a, b = e.sub(x[4], x[2]), e.sub(x[3], x[1])
-    near, far = e.add(x[3], x[2]), e.sub(x[3], x[2])
+    _, near, _, far, _ = POINTS[4]
+    near_square, far_square = near * near, far * far
+
+    def ends(low: str, middle: str, high: str) -> str:
+        """All four points are roots."""
+        return e.scaled(low, near_square * far_square, e.scaled(middle, -near_square - far_square, high))
+
     return [
-        e.add(e.sub(x[0], x[2]), e.scaled(b, 1.5, a)),
-        e.scaled(near, 1.5, e.add(a, b)),
-        e.scaled(far, 1.5, e.sub(a, b)),
-        e.scaled(b, 2.0, a),
-        e.scaled(b, -0.5, a),
-        e.sub(e.scaled(a, 1.5, e.sub(x[5], x[3])), b),
+        ends(x[0], x[2], x[4]),
+        *_pair(e, e.scaled(x[2], -far_square, x[4]), e.scaled(x[1], -far_square, x[3]), near),
+        *_pair(e, e.scaled(x[2], -near_square, x[4]), e.scaled(x[1], -near_square, x[3]), far),
+        ends(x[1], x[3], x[5]),
     ]
 
 
 def _outputs_4(e: Arithmetic, m: Sequence[str]) -> list[str]:
-    both, apart = e.add(m[1], m[2]), e.sub(m[1], m[2])
+    _, near, _, far, _ = POINTS[4]
+    near_sum, near_apart = e.add(m[1], m[2]), e.sub(m[1], m[2])
+    far_sum, far_apart = e.add(m[3], m[4]), e.sub(m[3], m[4])
     return [
-        e.add(e.add(m[0], both), e.add(m[3], m[4])),
-        e.scaled(m[4], -2.0, e.scaled(m[3], 0.5, apart)),
-        e.scaled(m[4], 4.0, e.scaled(m[3], 0.25, both)),
-        e.scaled(m[4], -8.0, e.scaled(m[3], 0.125, e.add(apart, m[5]))),
+        e.add(e.add(m[0], near_sum), far_sum),
+        e.scaled(far_apart, far, e.times(near_apart, near)),
+        e.scaled(far_sum, far**2, e.times(near_sum, near**2)),
+        e.scaled(far_apart, far**3, e.scaled(near_apart, near**3, m[5])),
     ]
 
 

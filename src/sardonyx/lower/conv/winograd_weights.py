@@ -30,7 +30,7 @@ def _cuts(w: Array, tile: int, width: int, last: int, *strides: tuple[int, int])
     return (Cut(0, 0, width),)
 
 
-@transform("pack_conv_winograd", 3, _cuts, is_numbers=True)
+@transform("pack_conv_winograd", 4, _cuts, is_numbers=True)
 def pack_winograd(w: Array, tile: int, width: int, last: int, strides: tuple[int, int]) -> Array:
     """[O, I, P, R, C] as [set of output channels][element][3 x 3 taps][input channel][output channel of the set].
 
@@ -39,7 +39,7 @@ def pack_winograd(w: Array, tile: int, width: int, last: int, strides: tuple[int
     return _packed(_taps(w, strides), _square_matrix(tile), width, last)
 
 
-@transform("pack_conv_winograd_rows", 2, _cuts, is_numbers=True)
+@transform("pack_conv_winograd_rows", 3, _cuts, is_numbers=True)
 def pack_winograd_rows(w: Array, tile: int, width: int, last: int) -> Array:
     """[O, I, 1, 1, K] as [set of output channels][element][three taps][input channel][output channel of the set]."""
     return _packed(_row_taps(w), np.array(matrices(tile).weights), width, last)

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.conv.conv_tile import STEPS_OF_FEW, Counter, Operands, TileStore, in_steps, inside
+from sardonyx.codegen.conv.conv_tile import STEPS_OF_FEW, Counter, Operands, TileStore, in_steps, inside, maximum
+from sardonyx.codegen.depth_blocks import BLOCK, DepthBlocks
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -62,6 +63,7 @@ class _Set:
     vectors: int
     lanes: int
     tiles: TileStore
+    in_blocks: DepthBlocks | None  # of iterations
 
     @property
     def vector(self) -> str:
@@ -79,13 +81,18 @@ class _ConvEmitter:
         self.f = f = function
         self.a = Loaded(f, kernel.arguments)
         self.operands = Operands(kernel.epilogue, f, self.a.tensors("operands"), kernel.block if kernel.dense else None)
+        taps = f.mul(self.a["kernel_planes"], f.mul(self.a["kernel_rows"], self.a["kernel_columns"]))
+        # Iterations that are summed up on their own
+        self.block = maximum(f, f.let(f"udiv i64 {BLOCK}, {f.mul(taps, kernel.run)}", "i"), 1) if kernel.deep else ""
         self.whole = self._set(kernel.vectors, kernel.block)
         same = (kernel.last_vectors, kernel.last_lanes) == (kernel.vectors, kernel.block)
         self.last = self.whole if same else self._set(kernel.last_vectors, kernel.last_lanes)
 
     def _set(self, vectors: int, lanes: int) -> _Set:
         epilogue = EpilogueEmitter(self.k.epilogue, self.f, lanes, self.target)
-        return _Set(vectors, lanes, TileStore(epilogue, self.f, vectors, self.k.pixels))
+        most = max(vectors * self.k.pixels, self.target.registers // 2)
+        in_blocks = DepthBlocks(self.f, f"<{lanes} x float>", most) if self.k.deep else None
+        return _Set(vectors, lanes, TileStore(epilogue, self.f, vectors, self.k.pixels), in_blocks)
 
     def emit(self) -> None:
         a = self.a
@@ -228,7 +235,15 @@ class _ConvEmitter:
         first = f.sub(f.mul(column, k.stride), a["left"])
         taps = f.mul(a["kernel_planes"], f.mul(a["kernel_rows"], a["kernel_columns"]))
         iteration_weights = f.mul(taps, k.run * channels.width)
-        sums = self._iterations(channels, pixels, position, first, "0", a["iterations"], k.run, iteration_weights, sums, checked)
+
+        def walk(begin: str, count: str, moving: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
+            end = f.add(begin, count)
+            return [], self._iterations(channels, pixels, position, first, begin, end, k.run, iteration_weights, sums, checked)
+
+        if channels.in_blocks is None:
+            sums = walk("0", a["iterations"], [], sums)[1]
+        else:
+            sums = channels.in_blocks.sums(a["iterations"], self.block, [], sums, walk)
         if k.run_tail:
             sums = self._iterations(
                 channels,
@@ -336,7 +351,8 @@ class _ConvEmitter:
         taps = f.element(position.weights, "float", f.mul(iterations[0], weights))
         tile = f.sub(f.add(first, a["left"]), f.mul(position.begin, k.stride))
         tile = f.let(f"sdiv i64 {tile}, {k.pixels * k.stride}", "i")
-        coming = f.add(position.coming, f.mul(tile, a["coming_tile"]))
+        before = f.mul(iterations[0], COMING_LINES * _LINE * 4)
+        coming = f.add(f.add(position.coming, f.mul(tile, a["coming_tile"])), before)
         carry = [("ptr", taps), ("ptr", x), ("i64", coming), *((vector, value) for value in sums)]
         iteration = f.loop(*iterations, carry=carry)
         taps, x, coming, *values = iteration.carry

@@ -6,6 +6,7 @@
           load a row of the strip; for each row of the tile: broadcast A[row, k], multiply and add
       epilogue: in registers if it is short and the strip is full, else from a tile on the stack, by a function of its own
 
+A deep product does so for a block of k at a time (`codegen.depth_blocks`).
 Tiles too low to keep the multipliers busy sum even and odd k apart and join them at the end, always in the same order.
 """
 
@@ -15,6 +16,7 @@ from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.depth_blocks import BLOCK, DepthBlocks
 from sardonyx.codegen.element_types import constant, intrinsic_suffix, memory_type
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder, Loop
@@ -91,6 +93,8 @@ class MatMulEmitter:
             self.column_strides.append({"unit": "1", "zero": "0"}.get(operand.inner, column))
         self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
         self.tile = f.let(f"alloca [{kernel.heights[-1] * self.strip} x {self.element}], align 64", "tile")
+        most = max(kernel.heights[-1] * kernel.vectors, 2 * _CHAINS)
+        self.in_blocks = DepthBlocks(f, self.e.type(kernel.type), most) if kernel.deep else None
         # Byte strides of A, once: the tiles add them up to addresses.
         self.a_row_bytes = f.mul(self.a_row, BITS[self.a_type] // 8)
         self.a_depth_bytes = str(self.bytes) if kernel.unit_depth else f.mul(self.a_depth, self.bytes)
@@ -270,7 +274,13 @@ class MatMulEmitter:
 
     def accumulate(self, tile: TileLoop, moving: list[str], sums: list[str]) -> list[str]:
         """All products along the depth, added to sums; `moving` are the pointers to B and to the rows of A."""
-        return self.walk(tile, self.depth, moving, sums)[1]
+        if self.in_blocks is None:
+            return self.walk(tile, self.depth, moving, sums)[1]
+
+        def walk(begin: str, depth: str, moving: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
+            return self.walk(tile, depth, moving, sums)
+
+        return self.in_blocks.sums(self.depth, BLOCK, moving, sums, walk)
 
     def walk(self, tile: TileLoop, depth: str, moving: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
         """Products along a consecutive depth: where the pointers are afterwards, and the sums."""

@@ -74,7 +74,7 @@ class _StrassenEmitter(MatMulEmitter):
         super().__init__(kernel, function, target)
         f = function
         self.tiles_of = Tiles(f)
-        tile = MatmulTile("f32", self.lanes, kernel.rows, kernel.vectors, step=self.strip, compact=True)
+        tile = MatmulTile("f32", self.lanes, kernel.rows, kernel.vectors, step=self.strip, compact=True, deep=kernel.deep)
         self.plain_tile, self.making_tile = replace(tile, fetches=True), replace(tile, difference=True)
         self.lowest = kernel.lowest
         self.tile_size = kernel.rows * self.strip

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from sardonyx.codegen.depth_blocks import BLOCK, DepthBlocks
 from sardonyx.codegen.element_types import constant, intrinsic_suffix, memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.vector import VectorEmitter
@@ -52,6 +53,7 @@ class MatmulTile:
     # One more argument, the last: an address from which on memory is brought to the second cache meanwhile, a quarter of the
     # bytes that the strip has.
     fetches: bool = False
+    deep: bool = False  # the depth may be long: it is summed up in blocks (`codegen.depth_blocks`)
     compact: bool = False  # one row of B at a time, if sums are enough to keep the multipliers busy: the code is shorter
 
     @property
@@ -61,6 +63,7 @@ class MatmulTile:
         kind = f"{'_ragged' if self.ragged else ''}{'_joined' if self.joined else ''}{'_transposed' if self.transposed else ''}"
         kind += (
             f"{'_difference' if self.difference else ''}{'_fetches' if self.fetches else ''}{'_compact' if self.compact else ''}"
+            f"{'_deep' if self.deep else ''}"
         )
         return f"tile_{self.type}_{self.rows}x{self.strips}x{self.vectors}_{step}{kind}"
 
@@ -152,31 +155,54 @@ class _TileEmitter:
             starts = ["%a"]
         steps = ["0", "%a_row", f.mul("%a_row", 2)]
         strips = ["0", *(f.mul("%b_strip", number) for number in range(1, tile.strips))]
-        at_once = 1 if tile.compact and tile.rows * self.columns >= _MANY_SUMS else _UNROLL
-        whole = f.let(f"and i64 %depth, {-_UNROLL}", "i") if at_once > 1 else "%depth"
-        pointers = ["%b", *starts]
         beside = ["%subtracted", "%made"] if tile.difference else []  # strips that move along with B
-        for begin, end, unroll in (("0", whole, at_once), (whole, "%depth", 1))[:at_once]:
-            carried = [*(("ptr", at) for at in (*pointers, *beside)), *((self.kind, value) for value in sums)]
-            loop = f.loop(begin, end, unroll, carried)
-            moving, sums = loop.carry[: len(pointers)], loop.carry[len(pointers) + len(beside) :]
-            b_pointers = [moving[0], *loop.carry[len(pointers) : len(pointers) + len(beside)]]
-            if tile.fetches and unroll == at_once:
-                self._fetch(loop.index, unroll)
-            for k in range(unroll):
-                sums = self._multiply(b_pointers, strips, moving[1:], steps, sums, k)
-                b_pointers = [f.element(at, "i8", self.step_bytes) for at in b_pointers]
-            forward = f.mul("%a_row", unroll) if tile.transposed else str(self.size * unroll)
-            following = [b_pointers[0], *(f.element(at, "i8", forward) for at in moving[1:]), *b_pointers[1:]]
-            ended = f.end(loop, [*following, *sums])
-            pointers, beside = ended[: len(pointers)], ended[len(pointers) : len(following)]
-            sums = ended[len(following) :]
+        pointers = ["%b", *beside, *starts]
+        ahead = ["%ahead"] if tile.fetches else []
+
+        def walk(begin: str, depth: str, moving: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
+            return self._walk(depth, moving, sums, strips, steps)
+
+        if tile.deep:
+            blocks = DepthBlocks(f, self.kind, tile.rows * self.columns)
+            sums = blocks.sums("%depth", BLOCK, [*pointers, *ahead], sums, walk)
+        else:
+            sums = walk("0", "%depth", [*pointers, *ahead], sums)[1]
         self._store(sums)
 
-    def _fetch(self, k: str, rows: int) -> None:
+    def _walk(
+        self, depth: str, moving: list[str], sums: list[str], strips: list[str], steps: list[str]
+    ) -> tuple[list[str], list[str]]:
+        """Products along a depth. What moves: B, strips beside it, rows of A, and what is fetched ahead."""
+        f, tile = self.f, self.tile
+        at_once = 1 if tile.compact and tile.rows * self.columns >= _MANY_SUMS else _UNROLL
+        whole = f.let(f"and i64 {depth}, {-_UNROLL}", "i") if at_once > 1 else depth
+        of_b = 3 if tile.difference else 1
+        pointers, ahead = moving[: len(moving) - int(tile.fetches)], moving[-1]
+        for begin, end, unroll in (("0", whole, at_once), (whole, depth, 1))[:at_once]:
+            loop = f.loop(begin, end, unroll, [*(("ptr", at) for at in pointers), *((self.kind, value) for value in sums)])
+            b_pointers, a_pointers = loop.carry[:of_b], loop.carry[of_b : len(pointers)]
+            sums = loop.carry[len(pointers) :]
+            if tile.fetches and unroll == at_once:
+                self._fetch(ahead, loop.index, unroll)
+            for k in range(unroll):
+                sums = self._multiply(b_pointers, strips, a_pointers, steps, sums, k)
+                b_pointers = [f.element(at, "i8", self.step_bytes) for at in b_pointers]
+            forward = f.mul("%a_row", unroll) if tile.transposed else str(self.size * unroll)
+            ended = f.end(loop, [*b_pointers, *(f.element(at, "i8", forward) for at in a_pointers), *sums])
+            pointers, sums = ended[: len(pointers)], ended[len(pointers) :]
+        if tile.fetches:
+            pointers = [*pointers, f.element(ahead, "i8", f.mul(depth, self._fetched_bytes))]
+        return pointers, sums
+
+    @property
+    def _fetched_bytes(self) -> int:
+        """That are fetched ahead beside a row of the strip."""
+        return self.columns * self.tile.lanes * self.size // _QUARTERS
+
+    def _fetch(self, ahead: str, k: str, rows: int) -> None:
         """Bring what is needed later to the second cache: a quarter of what so many rows of the strip are."""
-        f, bytes_ = self.f, self.columns * self.tile.lanes * self.size // _QUARTERS
-        at = f.element("%ahead", "i8", f.mul(k, bytes_))
+        f, bytes_ = self.f, self._fetched_bytes
+        at = f.element(ahead, "i8", f.mul(k, bytes_))
         for line in range(0, bytes_ * rows, _LINE):
             f.fetch_ahead(f.element(at, "i8", line))
 

@@ -68,6 +68,7 @@ class ConvKernel:
     banded: bool  # units are counted by bands (see above)
     ahead: int  # lines of the next set's weights that every tap fetches into the cache
     epilogue: Epilogue
+    deep: bool = False  # results are sums of so many products that they are summed up in blocks
 
     @cached_property
     def key(self) -> str:

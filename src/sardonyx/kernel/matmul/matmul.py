@@ -37,6 +37,7 @@ def vector_lanes(type: str, target: Target) -> int:
 
 _MOST_ROWS: Final = {1: 12, 2: 8, 3: 8, 4: 6}  # of a tile, by vectors: with more the code grows, and is no faster
 _USUAL_DEPTH: Final = 256  # if it is not known
+_SHORT_DEPTH: Final = 1024  # products that are added up one after the other
 _FEWEST_ROWS: Final = 4  # fewer wait for B to come from memory, in strips of any width
 _EQUAL: Final = 1.001  # estimates that are no further apart
 _MARGIN: Final = (
@@ -114,6 +115,7 @@ class MatMulKernel:
     unit_depth: bool  # A is consecutive along its depth
     whole: bool  # the columns fill their strips
     epilogue: Epilogue
+    deep: bool = False  # the depth may be long: it is summed up in blocks
     grouped: bool = False  # the batch axis counts groups; a table of tiles says which rows each has (`kernel.matmul.experts`)
 
     def __post_init__(self) -> None:
@@ -134,6 +136,7 @@ class MatMulKernel:
         return (
             f"matmul|{self.type}|{self.b_type}|{self.b}|{self.batch}|{self.vectors}x{self.rows}|{heights}"
             f"|{self.unit_depth}|{self.whole}|{self.epilogue.key}{'|grouped' if self.grouped else ''}"
+            f"{'|deep' if self.deep else ''}"
         )
 
     @property
@@ -150,6 +153,11 @@ class MatMulKernel:
             tensors("operands", len(self.epilogue.operands), self.batch + 2),  # strides: batch axes, row, column
             *([address("tiles")] if self.grouped else []),
         )
+
+
+def is_deep(type: str, depth: Dim) -> bool:
+    """Whether sums over a depth may be so long that they lose digits in one chain of additions."""
+    return type == "f32" and not (isinstance(depth, int) and depth <= _SHORT_DEPTH)
 
 
 def heights(rows: Dim, tallest_: int) -> tuple[int, ...]:

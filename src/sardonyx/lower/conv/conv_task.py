@@ -14,6 +14,7 @@ from sardonyx.kernel.conv.conv import NOTHING_COMES, ConvKernel
 from sardonyx.kernel.conv.layout import SurroundKernel
 from sardonyx.kernel.conv.window import NarrowKernel, Row, WindowKernel, WindowKind
 from sardonyx.kernel.expr import BITS
+from sardonyx.kernel.matmul.matmul import is_deep
 from sardonyx.lower.conv import conv_weights
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_view, flattened
 from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, TileTask, choose_tile
@@ -181,6 +182,7 @@ class Task(Blocks):
             banded=self._division(geometry, tile).band > 0,
             ahead=self._ahead(geometry, tile),
             epilogue=self.epilogue.for_kernel([own[-1] for own in operand_strides]),
+            deep=is_deep("f32", weights.inputs * geometry.taps),
         )
         sets = self.sets(tile)
         packed = self._packed(sets, block)
@@ -214,6 +216,7 @@ class Task(Blocks):
             banded=self._division(geometry, tile).band > 0,
             ahead=0,
             epilogue=self.epilogue.for_kernel([own[-1] for own in self.operand_strides]),
+            deep=is_deep("f32", weights.inputs * geometry.taps),
         )
         sets = self.sets(tile)
         packed = self._packed(sets, 0)

@@ -15,7 +15,7 @@ from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.kernel.expr import BITS, load
 from sardonyx.kernel.matmul.dot import DotKernel
 from sardonyx.kernel.matmul.dot import units as dot_units
-from sardonyx.kernel.matmul.matmul import MatMulKernel, Source, heights, strip_vectors, tallest, units, vector_lanes
+from sardonyx.kernel.matmul.matmul import MatMulKernel, Source, heights, is_deep, strip_vectors, tallest, units, vector_lanes
 from sardonyx.kernel.matmul.pack import Order, PackKernel
 from sardonyx.kernel.matmul.pack import units as pack_units
 from sardonyx.lower.derived import is_fixed, numbers
@@ -278,6 +278,7 @@ class Product:
             unit_depth=is_unit(a, -1),
             whole=whole,
             epilogue=epilogue,
+            deep=is_deep(self.kind, self.depth),
         )
 
     def a_arguments(self, a: View, strides: Sequence[Dim]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, dim_min, floordiv, product
 from sardonyx.ir.graph import Value
 from sardonyx.kernel.expr import load, reduced, unary
-from sardonyx.kernel.matmul.matmul import heights, tallest, vector_lanes
+from sardonyx.kernel.matmul.matmul import heights, is_deep, tallest, vector_lanes
 from sardonyx.kernel.matmul.strassen import MOST_BLOCKS, PRODUCTS, SUMS, StrassenKernel, lowest_tile
 from sardonyx.lower.derived import data_of, part_of
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
@@ -127,6 +127,7 @@ class StrassenProduct(Product):
             lowest=lowest_tile([half] if isinstance(half, int) else range(LEAST_ROWS // 2, LEAST_ROWS // 2 + most * most), most),
             whole=isinstance(columns, int) and columns % (b.vectors * vector_lanes(self.kind, target)) == 0,
             epilogue=epilogue,
+            deep=is_deep(self.kind, floordiv(self.depth, 2)),
         )
         strips = ceildiv(columns, self.strip)
         pairs = many * ceildiv(strips, 2) + (1 - many) * strips

@@ -26,7 +26,7 @@ from sardonyx.kernel import math
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, clamp, load, maximum, minimum, reduced
 from sardonyx.kernel.matmul.experts import TILE_ENTRIES, GroupRowsKernel, RouteKernel, Weighting, most_tiles
-from sardonyx.kernel.matmul.matmul import MatMulKernel, strip_vectors, vector_lanes
+from sardonyx.kernel.matmul.matmul import MatMulKernel, is_deep, strip_vectors, vector_lanes
 from sardonyx.kernel.matmul.matmul import tallest as tallest_tile
 from sardonyx.kernel.quant.block_product import (
     WORD,
@@ -403,6 +403,7 @@ class _Experts:
             unit_depth=True,
             whole=layer.outputs % strip == 0,
             epilogue=epilogue.for_kernel([view.strides[-1] for view in epilogue.views]),
+            deep=is_deep("f32", layer.inputs),
             grouped=True,
         )
         arguments = kernel.arguments.entries(

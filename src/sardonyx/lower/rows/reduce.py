@@ -99,7 +99,7 @@ def reduce(ctx: LowerContext, group: Group) -> None:
             result = as_processor(result, source)
         return Made(results={rows.output: result.cast(source)})
 
-    lower_rows(ctx, group, rule, reduced_axes(ctx, group.root))
+    lower_rows(ctx, group, rule, reduced_axes(ctx, group.root), side_by_side=True)
 
 
 def _axis_is_not_empty(node: Node) -> str:
@@ -122,7 +122,11 @@ def arg_extremum(ctx: LowerContext, group: Group) -> None:
     axis = normalize_axis(attrs["axis"], max(len(ctx.shape(source)), 1))
     for size in ctx.shape(source)[axis : axis + 1]:
         ctx.check_equal(dim_max(size, 1), size)
-    lower_rows(ctx, group, lambda rows: Made(results={rows.output: _position_of_extreme(rows, kind)}), (axis,))
+
+    def rule(rows: Rows) -> Made:
+        return Made(results={rows.output: _position_of_extreme(rows, kind)})
+
+    lower_rows(ctx, group, rule, (axis,), side_by_side=True)
 
 
 def _position_of_extreme(rows: Rows, kind: str) -> Expr:
@@ -180,4 +184,5 @@ def softmax(ctx: LowerContext, group: Group) -> None:
     else:
         axes = tuple(range(normalize_axis(axis, rank) if axis != rank else rank, rank))
     function = _SOFTMAXES[node.op_type]
-    lower_rows(ctx, group, lambda rows: Made(full={rows.output: function(rows)}), axes)
+    # Softmax has a walk of its own for short rows.
+    lower_rows(ctx, group, lambda rows: Made(full={rows.output: function(rows)}), axes, side_by_side=node.op_type != "Softmax")

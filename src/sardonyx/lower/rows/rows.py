@@ -30,6 +30,8 @@ from sardonyx.records import dataclass
 _TYPES: Final = {dtype.name: dtype for dtype in dtypes.ALL}
 Form: TypeAlias = Literal["line", "parts", "stages"]  # the reduced axes in one line, in lines with jumps between, or one by one
 _ONE_WALK_FROM: Final = 512  # elements from which on the end of one walk for mean and deviations costs less than a second walk
+_SHORT_ROW: Final = 16  # elements
+_MANY_ROWS: Final = 64
 _CHEAP: Final = 3  # operations that are computed again in every walk rather than kept in memory
 
 
@@ -53,13 +55,22 @@ class Rows:
     """The input of a reduction and what can be computed from it."""
 
     def __init__(
-        self, ctx: LowerContext, group: Group, source: Value, shape: Sequence[Dim], axes: Sequence[int], form: Form
+        self,
+        ctx: LowerContext,
+        group: Group,
+        source: Value,
+        shape: Sequence[Dim],
+        axes: Sequence[int],
+        form: Form,
+        side_by_side: bool = False,
     ) -> None:
+        """With `side_by_side`, rows that lie one after the other have a lane each."""
         assert group.root is not None
         self.ctx, self.group, self.root = ctx, group, group.root
         self.shape = tuple(shape)  # may be finer than that of the input: see `split`
         self.axes = tuple(sorted(axes))
         self.form = form
+        self._side_by_side = side_by_side
         self.views: list[View] = []  # each with a stride for every axis of `shape`
         self._numbers: dict[tuple[Value, bool], int] = {}
         self._counter = 0
@@ -102,7 +113,9 @@ class Rows:
 
     @property
     def inner(self) -> bool:
-        """Whether the reduced axis is the last one that is longer than 1."""
+        """Whether the reduced axis is the last one that is longer than 1, and lanes are neighbours in a row."""
+        if self._side_by_side:
+            return False
         behind = [size for axis, size in enumerate(self.shape) if axis > self.axes[-1]]
         return all(length == 1 for length in behind)
 
@@ -264,6 +277,11 @@ class Rows:
         run = groups[0]
         last = run[-1]
         kept = [axis for axis in range(len(self.shape)) if axis not in axes]
+        if self._side_by_side:
+            *front, beside = self._merged(kept, views)
+            order = [*front, run, beside]
+            shape = [product([self.shape[axis] for axis in part]) for part in order]
+            return shape, [[view.strides[part[-1]] for part in order] for view in views]
         behind = self._merged([axis for axis in kept if axis > last], views)
         front = [[axis] for axis in kept if axis < last]
         order = [*front, *behind, run] if self.inner else [*front, *behind[:-1], run, behind[-1]]
@@ -388,9 +406,19 @@ RowRule: TypeAlias = Callable[[Rows], Made]
 
 
 def lower_rows(
-    ctx: LowerContext, group: Group, rule: RowRule, axes: Sequence[int], *, source: Value | None = None, split: int | None = None
+    ctx: LowerContext,
+    group: Group,
+    rule: RowRule,
+    axes: Sequence[int],
+    *,
+    source: Value | None = None,
+    split: int | None = None,
+    side_by_side: bool = False,
 ) -> None:
-    """Lower a group whose root reduces some axes of its first input. `split` divides axis 1 into so many parts first."""
+    """Lower a group whose root reduces some axes of its first input. `split` divides axis 1 into so many parts first.
+
+    With `side_by_side`, many short rows are walked through at once, each in a lane of its own.
+    """
     assert group.root is not None
     value = source if source is not None else group.root.inputs[0]
     assert value is not None
@@ -400,11 +428,12 @@ def lower_rows(
         shape[1:2] = [split, channels // split]
     if not shape:
         shape = [1]
+    beside = side_by_side and _are_many_short_rows(shape, axes)
     mark = ctx.mark()
     forms: tuple[Form, ...] = ("line", "parts", "stages")
     for form in forms:
         try:
-            rows = Rows(ctx, group, value, shape, axes, form)
+            rows = Rows(ctx, group, value, shape, axes, form, beside and form == "line")
             rows.finish(rule(rows))
             return
         except _NotOneAxis:
@@ -412,6 +441,14 @@ def lower_rows(
         except _NoStages:
             ctx.back_to(mark)
             _lower_apart(ctx, group, rule, value, shape, axes)
+
+
+def _are_many_short_rows(shape: Sequence[Dim], axes: Sequence[int]) -> bool:
+    """Whether rows lie one after the other and fill no vector, or hardly one: the end of a row would take most of the time."""
+    length = product([shape[axis] for axis in axes])
+    rows = product([size for axis, size in enumerate(shape) if axis not in axes])
+    trailing = sorted(axes) == list(range(len(shape) - len(axes), len(shape)))
+    return trailing and isinstance(length, int) and isinstance(rows, int) and 1 < length <= _SHORT_ROW and rows >= _MANY_ROWS
 
 
 def _lower_apart(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sardonyx.codegen import llvm, loader
-from sardonyx.codegen.blocks import BARRIER
+from sardonyx.codegen.blocks import BARRIER, STRETCH
 from sardonyx.compile.assemble import library
 from sardonyx.runtime.pool import Pool
 from sardonyx.target.machine import runtime
@@ -96,6 +96,23 @@ done:
   ret void
 """,
 )
+# Counts rounds: args = [address of whether to go on and how many are over, how many there are]; begins anew after the last
+ROUNDS = """
+define void @round(ptr %args, i64 %begin, i64 %end, i64 %worker) {
+  %counter = load ptr, ptr %args
+  %done_p = getelementptr i64, ptr %counter, i64 1
+  %rounds_p = getelementptr i64, ptr %args, i64 1
+  %rounds = load i64, ptr %rounds_p
+  %before = load i64, ptr %done_p
+  %done = add i64 %before, 1
+  %more = icmp slt i64 %done, %rounds
+  %goes_on = zext i1 %more to i64
+  %kept = mul i64 %done, %goes_on
+  store i64 %goes_on, ptr %counter
+  store i64 %kept, ptr %done_p
+  ret void
+}
+"""
 STEPS, UNITS = 300, 11
 
 
@@ -121,3 +138,26 @@ class Job:
 
     def run(self, pool: Pool) -> None:
         pool.run(self.steps.ctypes.data, self._count, self.table.ctypes.data)
+
+
+class RepeatingJob:
+    """A step, a stretch of two that are done so many times, and a step."""
+
+    def __init__(self, worth: int, rounds: int) -> None:
+        self.code = loader.load(llvm.compile_to_object(COUNTING + ROUNDS, library(None).target), runtime())
+        self.before, self.inside, self.behind = (np.zeros(16, np.int64) for _ in range(3))
+        self.counter = np.array([1, 0], np.int64)
+        count, step_of_round = (self.code.functions[name] for name in ("count", "round"))
+        units = UNITS if rounds else 0
+        tables = [
+            [UNITS, worth, self.before.ctypes.data],
+            [units, worth, self.inside.ctypes.data],
+            [units, 1, self.inside.ctypes.data],
+            [min(rounds, 1), worth, self.counter.ctypes.data, rounds],
+            [UNITS, worth, self.behind.ctypes.data],
+        ]
+        starts = np.cumsum([0, *map(len, tables)])[:-1].tolist()
+        flags = [BARRIER, BARRIER, BARRIER, BARRIER | 3 << STRETCH, BARRIER]
+        functions = [count, count, count, step_of_round, count]
+        self.table = np.array([number for table in tables for number in table], np.int64)
+        self.steps = np.array([(function, at + 2, at, flag) for function, at, flag in zip(functions, starts, flags)], np.int64)

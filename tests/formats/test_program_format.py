@@ -148,6 +148,19 @@ def test_a_model_without_a_program_of_its_own_is_written_too() -> None:
     assert file.description() == DESCRIPTION
 
 
+def test_a_stretch_of_steps_that_begins_before_the_first_is_refused() -> None:
+    code, arrays = program_code()
+    arrays = {number: array for number, array in arrays.items() if number < code.image.buffer_count}
+    for length in (1, 2):
+        code.image.steps[0, 2] = length
+        content = b"".join(map(bytes, write("key", Record(code, 2), arrays)))
+        if length == 1:
+            assert read(content).program is not None
+        else:
+            with pytest.raises(FormatError, match="a stretch begins before the first"):
+                read(content)
+
+
 def test_numbers_beyond_64_bits_are_not_written() -> None:
     with pytest.raises(OverflowError):
         write("key", Record(None, 1 << 63), {})

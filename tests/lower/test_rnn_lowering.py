@@ -219,7 +219,7 @@ def test_workers_share_the_hidden_units_of_one_sequence(op: str, direction: str,
         results.append(run_native(graph, compiled, feeds))
     passes = 2 if op == "GRU" else 1
     kernels = [step.kernel for step in compiled.lowered.steps if isinstance(step, KernelStep)]
-    assert sum(isinstance(kernel, RecurrentKernel) for kernel in kernels) == 2 + steps * passes
+    assert sum(isinstance(kernel, RecurrentKernel) for kernel in kernels) == 2 + passes
     for other in results[1:]:
         for first, second in zip(results[0], other):
             np.testing.assert_array_equal(first, second)
@@ -237,7 +237,47 @@ def test_workers_share_the_hidden_units_of_a_sequence_of_any_length(op: str, lin
             np.testing.assert_array_equal(first, second)
     for steps in (1, 9, 129):
         replace(layer, steps=steps).check()
-    assert {"enter", "0", "rest", "leave"} <= {kernel.part for kernel in recurrent_kernels(content)}
+    assert {kernel.part for kernel in recurrent_kernels(content)} - {"window", "1"} == {"enter", "0", "leave"}
+
+
+@pytest.mark.parametrize("op", GATES)
+@settings(max_examples=6, deadline=None)
+@given(
+    st.integers(0, 7),
+    st.integers(0, 9),
+    st.sampled_from(["forward", "reverse", "bidirectional"]),
+    st.fixed_dictionaries({name: st.booleans() for name in ("lengths", "initial", "symbolic", "constant")}),
+    st.sampled_from([("Y", "Y_h", "Y_c"), ("Y",), ("", "Y_h")]),
+    st.integers(0, 1),
+)
+def test_workers_share_the_hidden_units_of_batches(
+    op: str, steps: int, batch: int, direction: str, options: dict[str, bool], outputs: tuple[str, ...], layout: int
+) -> None:
+    hidden = 440 if op != "LSTM" or direction == "bidirectional" else 90
+    attrs = {"layout": layout}
+    layer = Layer(op, steps, batch, 9, hidden, direction=direction, outputs=outputs, attrs=attrs, **options)  # type: ignore[arg-type]
+    layer.check()
+    content, feeds = layer.model()
+    results = [run_native(*compile_native(content, workers), feeds) for workers in (1, 2, 3)]
+    for other in results[1:]:
+        for first, second in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(first, second)
+    if steps or options["symbolic"]:
+        assert "0" in {kernel.part for kernel in recurrent_kernels(content)}
+
+
+def test_one_program_serves_batches_and_lengths_of_any_size() -> None:
+    layer = Layer("LSTM", 3, 1, 12, 100, symbolic=True)
+    content, _ = layer.model()
+    programs = [compile_native(content, workers) for workers in (1, 2)]
+    for steps, batch in ((3, 1), (0, 2), (300, 1), (2, 0), (5, 3), (1, 30), (2, 1)):
+        sized = replace(layer, steps=steps, batch=batch)
+        _, feeds = sized.model()
+        alone, shared = (run_native(*program, feeds) for program in programs)
+        for first, second in zip(alone, shared, strict=True):
+            np.testing.assert_array_equal(first, second)
+        if steps <= 5:
+            sized.check()
 
 
 def recurrent_kernels(content: bytes) -> list[RecurrentKernel]:
@@ -288,7 +328,7 @@ def test_workers_multiply_inputs_ahead_with_the_hidden_units_they_share(op: str)
     for workers in (1, 2, 3, 5):
         graph, compiled = compile_native(content, workers)
         results.append(run_native(graph, compiled, feeds))
-    assert [kernel.part for kernel in recurrent_kernels(content)] == ["enter", "window", *"0" * 21, "leave"]
+    assert [kernel.part for kernel in recurrent_kernels(content)] == ["enter", "window", "0", "leave"]
     for other in results[1:]:
         for first, second in zip(results[0], other):
             np.testing.assert_array_equal(first, second)

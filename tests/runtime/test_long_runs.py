@@ -11,12 +11,14 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
+from sardonyx.runtime import native_core
 from sardonyx.runtime.long_runs import in_parts
 
 WIDTH = 256
@@ -102,7 +104,7 @@ def test_parts_are_all_steps_in_order(count: int, is_watched: bool) -> None:
     done: list[int] = []
     pauses: list[int] = []
     between: Callable[[], None] | None = (lambda: pauses.append(len(done))) if is_watched else None
-    in_parts(count, lambda first, number: done.extend(range(first, first + number)), between)
+    in_parts(count, lambda first, number: done.extend(range(first, first + number)), between, int)
     assert done == list(range(count))
     assert all(0 < pause < count for pause in pauses)
     assert bool(pauses) == (is_watched and count > 1)
@@ -115,5 +117,35 @@ def test_slow_steps_come_one_by_one() -> None:
         sizes.append(number)
         time.sleep(0.04 * number)
 
-    in_parts(5, run, None)
+    in_parts(5, run, None, int)
     assert sizes == [1] * 5
+
+
+@given(st.integers(1, 40), st.integers(0, 39), st.integers(2, 9))
+def test_a_stretch_of_steps_is_one_part(count: int, first: int, length: int) -> None:
+    stop = min(first + length, count)
+    parts: list[tuple[int, int]] = []
+    in_parts(count, lambda *part: parts.append(part), None, lambda end: stop if first < end < stop else end)
+    assert [step for begin, number in parts for step in range(begin, begin + number)] == list(range(count))
+    assert not any(first < begin < stop for begin, _ in parts)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_the_times_of_a_recurrent_layer_stay_together(monkeypatch: pytest.MonkeyPatch, *, counted: bool) -> None:
+    monkeypatch.setattr(native_core, "LONG_FROM", 0)
+    rng = np.random.default_rng(1)
+    weights = {"W": rng.standard_normal((1, 400, 8)), "R": rng.standard_normal((1, 400, 100)) / 10}
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,1,8] x, float[2] o) => (float[N,1,1,100] l, float[4] z) '
+    first = "k = NonZero(x) m = Shape(k) n = CastLike(m, x) " if counted else "n = Identity(o) "
+    body = "{ " + first + "z = Concat<axis = 0>(n, o) l = LSTM <hidden_size = 100> (x, W, R) }"
+    layer = onnx.parser.parse_model(head + body)
+    layer.graph.initializer.extend(numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items())
+    feeds = {"x": rng.standard_normal((30, 1, 8)).astype(np.float32), "o": np.ones(2, np.float32)}
+    options = sardonyx.SessionOptions()
+    options.intra_op_num_threads = 2
+    found = sardonyx.InferenceSession(layer.SerializeToString(), options)
+    reference = sardonyx.InferenceSession(layer.SerializeToString(), providers=["SardonyxReferenceExecutionProvider"])
+    expected = reference.run(None, feeds)
+    for _ in range(3):
+        for ours, theirs in zip(found.run(None, feeds), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

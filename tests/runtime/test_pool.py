@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from counting_job import HELD_UP, MEETING, SLOW, STEPS, UNITS, Job
+from counting_job import HELD_UP, MEETING, SLOW, STEPS, UNITS, Job, RepeatingJob
 from model_text import model
 from sardonyx.codegen import blocks
 from sardonyx.compile.assemble import library
@@ -48,6 +48,17 @@ def test_every_unit_is_done_once_whoever_does_it(either: Pool) -> None:
     for iteration in range(1, 4):
         job.run(either)
         assert job.counters.sum() == STEPS * UNITS * iteration
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("rounds", [0, 1, 7])
+def test_a_stretch_of_steps_is_done_again(either: Pool, alone: bool, rounds: int) -> None:
+    job = RepeatingJob(either.workers, rounds)
+    for run in range(1, 4):
+        (either.run_alone if alone else either.run)(job.steps.ctypes.data, len(job.steps), job.table.ctypes.data)
+        assert job.before.sum() == run * UNITS
+        assert job.inside.sum() == 2 * run * rounds * UNITS
+        assert job.behind.sum() == run * UNITS
 
 
 def test_every_worker_takes_part(either: Pool) -> None:

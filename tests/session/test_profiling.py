@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
+from onnx import numpy_helper
 
 import sardonyx
 
@@ -44,6 +46,25 @@ def test_the_trace_has_onnxruntimes_layout(ort: Any, model: Model, tmp_path: Pat
     assert nodes[0]["args"]["output_size"] == "24"
     assert {"model_loading_uri", "session_initialization", "model_run"} <= {event["name"] for event in events}
     assert session.end_profiling() == ""
+
+
+def test_the_times_of_a_recurrent_layer_are_one_event_of_the_trace(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    options = sardonyx.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "trace")
+    weights = {"W": rng.standard_normal((1, 400, 8)), "R": rng.standard_normal((1, 400, 100)) / 10}
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (float[7,2,8] x) => (float[7,1,2,100] y) '
+    layer = onnx.parser.parse_model(head + "{ y = LSTM <hidden_size = 100> (x, W, R) }")
+    layer.graph.initializer.extend(numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items())
+    content, x = layer.SerializeToString(), rng.standard_normal((7, 2, 8)).astype(np.float32)
+    session = sardonyx.InferenceSession(content, options)
+    [watched] = session.run(None, {"x": x})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    kernels = [event["args"]["kernel"] for event in events if event["cat"] == "Node"]
+    assert kernels.count("RecurrentKernel") == 2  # zeros enter the state; all times
+    [expected] = sardonyx.InferenceSession(content).run(None, {"x": x})
+    np.testing.assert_array_equal(watched, expected)
 
 
 def test_compiled_code_is_in_the_trace(model: Model, tmp_path: Path) -> None:

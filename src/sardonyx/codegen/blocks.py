@@ -9,7 +9,7 @@ from typing import Final
 
 # Of the agreement between Python, kernels and driver: blocks, tables, the signature of kernels. Whoever changes it, here or in
 # the driver, counts on: compiled models in files are refused then.
-ABI_VERSION: Final = 3
+ABI_VERSION: Final = 4
 
 # Offsets in the pool block, in bytes: a line of what is written once for a job, one of what is written when a worker sleeps or is
 # held up, one of the step that is open (see `claims`).
@@ -56,6 +56,7 @@ NO_CONDITION: Final = -1  # instead of the table position with the condition's a
 AT_LIMIT, ENDED, FAULTY = 1, 2, 3
 
 BARRIER: Final = 1  # flag of a step: what follows begins when all of it is done
+STRETCH: Final = 1  # bit of the flags from which on they count the steps, this one the last of them, that may be done again
 STEP_ENTRIES: Final = 4
 
 # Entries of a call block (see `array_call`): what is fed and made, what runs, and functions of Python and NumPy

@@ -8,10 +8,10 @@ Claiming a chunk is clearing its bit, finishing it is counting down. Nobody wait
 was not woken yet, or that the system has taken off its core, finds that the others have done its part and are further on. What a
 chunk computes does not depend on who computes it, nor on how a step is cut.
 
-The worker that finishes the last chunk walks on (`go_on`): it does steps that are not worth sharing itself, moves on to the next
-iteration of a loop, and opens the next step that is worth sharing, of which it has claimed a chunk before others see it. So the
-steps and the table of a job are read only by a worker with an unfinished chunk, or by the one who walks on: when the job is over,
-nobody looks at them any more, however late.
+The worker that finishes the last chunk walks on (`go_on`): it does steps that are not worth sharing itself, goes back to the
+beginning of a stretch of steps that are done again, moves on to the next iteration of a loop, and opens the next step that is
+worth sharing, of which it has claimed a chunk before others see it. So the steps and the table of a job are read only by a worker
+with an unfinished chunk, or by the one who walks on: when the job is over, nobody looks at them any more, however late.
 
 Usually there is a chunk for each worker. When a worker has waited long for one that another has claimed, that other is
 probably held up: then the next steps are cut finely (PRESSURE counts how many), so that little hangs on a single chunk.
@@ -43,6 +43,7 @@ from sardonyx.codegen.blocks import (
     SPINS,
     STEP_ENTRIES,
     STEPS,
+    STRETCH,
     TABLE,
     UNDONE,
     WORKERS,
@@ -87,6 +88,16 @@ def step_fields() -> str:
   %args = getelementptr i64, ptr %table, i64 %args_at
   %units_p = getelementptr i64, ptr %table, i64 %units_at
   %units = load i64, ptr %units_p, align 8"""
+
+
+def after_stretch(step: str) -> str:
+    """%next: what follows a step that ends a stretch of %stretch steps and has its arguments at %args."""
+    return f"""  %asked_p = load ptr, ptr %args, align 8
+  %asked = load i64, ptr %asked_p, align 8
+  %is_again = icmp ne i64 %asked, 0
+  %behind = add i64 {step}, 1
+  %beginning = sub i64 %behind, %stretch
+  %next = select i1 %is_again, i64 %beginning, i64 %behind"""
 
 
 def claims_ir(pause: str) -> str:
@@ -143,7 +154,7 @@ entry:
   %sharers = select i1 %wide, i64 {MOST_CHUNKS}, i64 %workers
   br label %step
 step:
-  %i = phi i64 [ %from, %entry ], [ %n, %whole ], [ %n, %finished ], [ 0, %turn ]
+  %i = phi i64 [ %from, %entry ], [ %n, %whole ], [ %next, %ask ], [ %n, %finished ], [ 0, %turn ]
   %left = icmp slt i64 %i, %count
   br i1 %left, label %look, label %end
 end:
@@ -195,6 +206,16 @@ choose:
   br i1 %shared, label %cut, label %whole
 whole:
   call void @share(ptr %pool, i64 %worker, i64 0, i64 1, i64 %i, i64 %n)
+  %stretch = lshr i64 %flags, {STRETCH}
+  %repeats = icmp ne i64 %stretch, 0
+  %has_units = icmp sgt i64 %units, 0
+  %asks = and i1 %repeats, %has_units
+  br i1 %asks, label %ask, label %step
+ask:
+  %ap = getelementptr i64, ptr %fp, i64 1
+  %args_at = load i64, ptr %ap, align 8
+  %args = getelementptr i64, ptr %table, i64 %args_at
+{after_stretch("%l")}
   br label %step
 
 cut:

@@ -6,7 +6,8 @@ the pool is closed, and one without work spins for a while, then sleeps in the k
 `help` for each of them (`runtime.plain_pool`); then a worker that waits long calls the function at GIVE of the pool block.
 
 A step is four entries: function, position of its arguments in the table, position of its unit count, flags. Beside the unit
-count the table holds how many workers the step is worth.
+count the table holds how many workers the step is worth. A step may end a stretch of steps that are done again and again: if it
+has units, which one worker does, then the number that its first argument points to decides whether to begin the stretch anew.
 
 `launch` takes all it needs in one block, because every argument costs time on the Python side. It is given arrays as objects:
 it reads the address of their data itself, at the place where a NumPy array keeps it, and fills it into the table. `call` is
@@ -52,8 +53,9 @@ from sardonyx.codegen.blocks import (
     LOOP_STEPS,
     LOOP_TABLE,
     NO_CONDITION,
+    STRETCH,
 )
-from sardonyx.codegen.claims import claims_ir, step_fields
+from sardonyx.codegen.claims import after_stretch, claims_ir, step_fields
 from sardonyx.codegen.text_calls import text_calls_ir
 
 
@@ -78,13 +80,21 @@ entry:
 step:
   %i = phi i64 [ 0, %entry ], [ %j, %after ]
 {step_fields()}
+  %one_on = add i64 %i, 1
   %some = icmp sgt i64 %units, 0
   br i1 %some, label %work, label %after
 work:
   call void %function(ptr %args, i64 0, i64 %units, i64 0)
+  %gp = getelementptr i64, ptr %fp, i64 3
+  %flags = load i64, ptr %gp, align 8
+  %stretch = lshr i64 %flags, {STRETCH}
+  %repeats = icmp ne i64 %stretch, 0
+  br i1 %repeats, label %ask, label %after
+ask:
+{after_stretch("%i")}
   br label %after
 after:
-  %j = add i64 %i, 1
+  %j = phi i64 [ %one_on, %step ], [ %one_on, %work ], [ %next, %ask ]
   %more = icmp slt i64 %j, %count
   br i1 %more, label %step, label %done
 done:

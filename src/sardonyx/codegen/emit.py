@@ -39,6 +39,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "indexing.compact.NonzeroIndicesKernel": "indexing.compact.emit_nonzero_indices_kernel",
     "indexing.bags.BagKernel": "indexing.bags.emit_bags",
     "indexing.write.WriteKernel": "indexing.write.emit_write_kernel",
+    "indexing.rounds.RoundsKernel": "indexing.rounds.emit_rounds_kernel",
     "indexing.switch.SwitchKernel": "indexing.switch.emit_switch_kernel",
     "matmul.determinant.DeterminantKernel": "matmul.determinant.emit_determinant",
     "matmul.experts.RouteKernel": "matmul.experts.emit_route",

@@ -63,7 +63,7 @@ class NativePlan:
     table_size: int
     dim_slots: list[tuple[int, int]]  # (table slot, which dim)
     address_slots: list[AddressSlot]
-    step_slots: list[tuple[int, int]]  # for each kernel step: where its arguments and its unit count stand
+    step_slots: list[tuple[int, int, int]]  # for each kernel step: where its arguments and its unit count stand, its stretch
     work_slots: list[tuple[int, int]]  # for each kernel step: slot of the worker count, which dim estimates its work
     lifetimes: list[tuple[int, int]]  # of each buffer, in positions of `segments` order
     sizes: list[int]  # which dim gives a buffer's size in bytes
@@ -143,7 +143,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
         plan.dim_slots.append((units_at, dim_of(step.units)))
         plan.work_slots.append((workers_at, dim_of(step.work)))
         arguments_at = plan.table_size
-        plan.step_slots.append((arguments_at, units_at))
+        plan.step_slots.append((arguments_at, units_at, step.stretch))
         for argument in step.arguments:
             at = slot()
             if isinstance(argument, Address):

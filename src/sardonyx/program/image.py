@@ -26,7 +26,7 @@ SHORT_FROM: Final = 12_000  # of all steps that are worth sharing, from which on
 ALIGNMENT: Final = 64  # of buffers: a cache line, and the widest vector
 
 TABLES: Final = {  # name -> columns
-    "steps": 2,  # arguments' slot, unit count's slot
+    "steps": 3,  # arguments' slot, unit count's slot, length of the stretch that it ends (see `steps.KernelStep`)
     "dim_slots": 2,  # table slot, dim
     "work_slots": 2,  # slot of the worker count, dim that estimates the work
     "address_slots": 3,  # table slot, buffer, dim that gives the offset in bytes

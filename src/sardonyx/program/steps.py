@@ -120,6 +120,9 @@ class KernelStep:
     decides: tuple[KernelStep, ...] = ()  # steps whose unit counts it writes; further arguments tell it where they stand
     operand_sizes: tuple[tuple[Dim, Dim], ...] = ()  # (of an operand, of the loop): the first must turn out 1 or as the second
     flops: Dim = 0  # floating-point operations, a multiply-add counted as two; 0 for kernels that only move data
+    # So many steps, this one the last of them, are done again while the number that its first argument points to is not 0. It has
+    # one unit, and all that these steps touch among what it reads; they do their `flops` in all rounds together.
+    stretch: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -200,3 +203,8 @@ def whole(buffer: Buffer, shape: Sequence[Dim]) -> View:
 def element_count(shape: Sequence[Dim]) -> Dim:
     """How many elements a shape has."""
     return product(list(shape))
+
+
+def distinct(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    """Each buffer once."""
+    return tuple(dict.fromkeys(buffers))

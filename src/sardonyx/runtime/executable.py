@@ -392,7 +392,7 @@ class Executable:
         for step, buffer in zip(steps.tolist(), image.address_slots[:, 1].tolist()):
             if buffer in last:
                 last[buffer] = max(last[buffer], step)
-        return [last[port.buffer] for port in image.inputs]
+        return [self.core.whole_part(last[port.buffer] + 1) - 1 for port in image.inputs]  # what is done again reads again
 
     def run_parts(self, context: RunContext, ends: Sequence[int], between: Callable[[int], None]) -> None:
         """Like `run_by_address`, in parts: each ends in front of the step of a number, and `between` is told of it."""
@@ -505,7 +505,7 @@ class Executable:
             self._launch_block(context)
 
         try:
-            in_parts(count, run, None if control is None else control.stop_if_asked)
+            in_parts(count, run, None if control is None else control.stop_if_asked, self.core.whole_part)
         finally:
             block[BLOCK_STEPS], block[BLOCK_COUNT] = steps, count
 

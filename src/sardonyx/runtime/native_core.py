@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sardonyx import errors
+from sardonyx.codegen.blocks import BARRIER, STRETCH
 from sardonyx.forks import ForkSafeLock
 from sardonyx.program.image import LONG_FROM, PARALLEL_FROM, SHARED_FROM, SHORT_FROM, ProgramImage
 from sardonyx.runtime.arena import Arena, ArenaLayout
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
 
 Array = np.ndarray[Any, Any]
-
-_BARRIER: Final = 1
 
 
 def _arrays_keep_their_address_first() -> bool:
@@ -114,9 +113,11 @@ class NativeCore:
         self.pool = pool
         steps = np.empty((len(addresses), 4), np.int64)
         steps[:, 0] = addresses
-        steps[:, 1:3] = image.steps
-        steps[:, 3] = _BARRIER
+        steps[:, 1:3] = image.steps[:, :2]
+        steps[:, 3] = image.steps[:, 2] << STRETCH | BARRIER
         self._steps = steps
+        lengths = image.steps[:, 2]
+        self._stretches = [(int(last + 1 - lengths[last]), int(last + 1)) for last in np.flatnonzero(lengths)]
         self.steps_address = steps.ctypes.data
         self.step_count = len(addresses)
         self._ports = [(port.name, port.dims) for port in image.inputs]
@@ -137,6 +138,10 @@ class NativeCore:
         self._constants: dict[int, Array] | None = None
         self._fixed_bases = np.zeros(image.buffer_count, np.int64)
         self._lock = ForkSafeLock()
+
+    def whole_part(self, end: int) -> int:
+        """The first step from one on in front of which a part of a run may end: not in the middle of a stretch."""
+        return next((stop for first, stop in self._stretches if first < end < stop), end)
 
     def add_inputs(self, labels: Sequence[str], dims: Sequence[tuple[int, ...]], symbols: Sequence[tuple[int, ...]]) -> None:
         """From now on, `fit` is given the shapes of more values behind the inputs; `symbols` has that of each axis, or -1."""

@@ -417,16 +417,25 @@ class SegmentRunner:
         if control.on_node is None or self._timing is None:
             if context.long:
                 between = None if control.terminate is never else control.stop_if_asked
-                in_parts(segment.steps, lambda first, count: run(at + first * _STEP_BYTES, count, table), between)
+                in_parts(
+                    segment.steps,
+                    lambda first, count: run(at + first * _STEP_BYTES, count, table),
+                    between,
+                    lambda end: self.core.whole_part(segment.first + end) - segment.first,
+                )
             else:
                 run(at, segment.steps, table)
             return
         known = self._known(context, sizes)
-        for number in range(segment.steps):  # watched: one step at a time
+        number, last = segment.first, segment.first + segment.steps
+        while number < last:  # watched: one step at a time, but those that are done again together
+            # A part may end behind a stretch's first step only if it is the whole stretch.
+            count = self.core.whole_part(number + 1) - number
             start = time.perf_counter_ns()
-            run(at + number * _STEP_BYTES, 1, table)
+            run(self.core.steps_address + number * _STEP_BYTES, count, table)
             end = time.perf_counter_ns()
-            control.on_node(self._timing(segment.first + number, known, start, end))
+            control.on_node(self._timing(number, known, start, end))
+            number += count
 
     def _run_call(
         self, context: RunContext, segment: BoundCall, frame: list[Any], control: RunControl, sizes: Mapping[str, int]

@@ -20,6 +20,7 @@ from sardonyx.codegen.conversions import convert
 from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.fault import report_unless
 from sardonyx.codegen.function import FunctionBuilder, Loop
+from sardonyx.codegen.indexing.rounds import rounds_done, start_rounds
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
 from sardonyx.codegen.rnn.inputs_ahead import InputsAhead
@@ -74,7 +75,7 @@ class _RecurrentEmitter:
         self.initial = [next(initial) if given else None for given in kernel.initial]
         self.final = [next(final) if wanted else None for wanted in kernel.final]
         self.lengths, self.record, self.code = (a["lengths"], a["record"], a["code"]) if kernel.ragged else ("", "", "")
-        self.time = a["time"] if kernel.part != "all" else ""
+        self.counter = a["counter"] if kernel.has_counter else ""
         self.blocks = f.let(f"udiv i64 {f.add(self.hidden, self.lanes - 1)}, {self.lanes}", "i")
         self.width = f.mul(self.blocks, self.lanes)  # of a part of a row of state
         self.depth = f.mul(self.hidden, kernel.wide)  # of the products
@@ -104,6 +105,13 @@ class _RecurrentEmitter:
             self._emit_window()
             return
         f = self.f
+        if self.k.part == "enter":
+            begins, going, set_ = f.fresh("begins"), f.fresh("going"), f.let("icmp eq i64 %begin, 0", "c")
+            f.branch_if(set_, begins, going)
+            f.label(begins)
+            start_rounds(f, self.counter)
+            f.branch(going)
+            f.label(going)
         if self.totals is not None:  # all rows of a direction are one unit: their range is that of all
             direction, _, _, planes = self._directions("1")
             low, high = "0", self.rows
@@ -112,20 +120,17 @@ class _RecurrentEmitter:
         if self.k.part in ("all", "enter"):
             self._enter(direction.index, low, high, planes)
         last = planes[0]
-        if self.k.part in ("all", "rest"):
-            start, planes_then = "0", planes[:2]
-            if self.k.part == "rest":
-                start, planes_then = self.time, [self._plane_at(planes, 0), self._plane_at(planes, 1)]
-            elif self.ahead is not None:
+        if self.k.part == "all":
+            if self.ahead is not None:
                 self.ahead.first_window(direction.index, self._is_backwards(direction.index), "0", self.blocks, self.tile)
-            time = f.loop(start, self.steps, 1, [("ptr", plane) for plane in planes_then])
+            time = f.loop(0, self.steps, 1, [("ptr", plane) for plane in planes[:2]])
             read, written = time.carry
             step = _Step(direction.index, self._is_backwards(direction.index), low, f.sub(high, low), time.index, read, written)
             for number, one in enumerate(self.k.passes):
                 self._pass(number, one, step, planes, "0", self.blocks)
             last = f.end(time, [written, read])[0]
         elif self.k.part == "leave":
-            last = self._plane_at(planes, 0)
+            last, _ = self._planes_at(planes, self.steps)
         if self.k.part in ("all", "leave"):
             self._leave(direction.index, low, high, [last, *planes[2 : self.k.slots + 1]])
         f.end(direction)
@@ -133,8 +138,9 @@ class _RecurrentEmitter:
     def _emit_pass(self, number: int) -> None:
         """One pass at one time, for some blocks."""
         direction, low, high, planes = self._directions(self.blocks)
-        read, written = self._plane_at(planes, 0), self._plane_at(planes, 1)
-        step = _Step(direction.index, self._is_backwards(direction.index), "0", self.rows, self.time, read, written)
+        time = rounds_done(self.f, self.counter)
+        read, written = self._planes_at(planes, time)
+        step = _Step(direction.index, self._is_backwards(direction.index), "0", self.rows, time, read, written)
         self._pass(number, self.k.passes[number], step, planes, low, high)
         self.f.end(direction)
 
@@ -162,10 +168,15 @@ class _RecurrentEmitter:
     def _is_backwards(self, direction: str) -> str:
         return self.f.let(f"icmp ne i64 {self.f.add(self.backwards, direction)}, 0", "c")
 
-    def _plane_at(self, planes: list[str], other: int) -> str:
-        """The plane of the hidden state that is read at this time, or the other one."""
-        odd = self.f.let(f"trunc i64 {self.time} to i1")
-        return self.f.let(f"select i1 {odd}, ptr {planes[1 - other]}, ptr {planes[other]}", "p")
+    def _planes_at(self, planes: list[str], time: str) -> tuple[str, str]:
+        """The plane of the hidden state that is read at a time, and the one that is written."""
+        f = self.f
+        odd = f.let(f"trunc i64 {time} to i1")
+        first, second = planes[:2]
+        return (
+            f.let(f"select i1 {odd}, ptr {second}, ptr {first}", "p"),
+            f.let(f"select i1 {odd}, ptr {first}, ptr {second}", "p"),
+        )
 
     def _plane(self, number: int, first_row: str) -> str:
         f = self.f

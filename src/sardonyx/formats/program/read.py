@@ -171,7 +171,7 @@ class ProgramFile:
                 raise FormatError(f"bindings: input {number} has no axis {axis}")
         steps = container["steps"]
         tables: dict[str, Any] = {name: container[name] for name in IMAGE_TABLES}
-        tables["steps"] = steps[:, :2]
+        tables["steps"] = steps[:, :3]
         symbols = container.texts(container["symbols"][:, 0].tolist())
         sizes = SizeTable(container["size_rows"].tolist(), container["size_results"][:, 0].tolist(), len(symbols))
         faults = [(container.text(node), container.text(text)) for node, text in container["faults"].tolist()]
@@ -180,7 +180,7 @@ class ProgramFile:
         image = ProgramImage(tables, symbols, *ports, faults, dim_texts, counts, sizes, states)
         self._check_image(image)
         objects = [bytes(span(container.bytes, first, count, "bytes")) for first, count in container["objects"].tolist()]
-        used = steps[:, 2].tolist()
+        used = steps[:, 3].tolist()
         if driver < 0:
             return ProgramCode(image, objects, used, b"", self._segments(image))
         if driver != len(objects) - 1 or driver in used:
@@ -203,6 +203,8 @@ class ProgramFile:
         slots = len(image.dim_slots) + len(image.work_slots) + len(image.address_slots)
         if image.table_size > slots or image.fault_entries > _MOST_FAULT_ENTRIES or len(image.work_slots) != len(image.steps):
             raise FormatError(f"{image.table_size} entries of the argument table, of which {slots} are set")
+        if (image.steps[:, 2] > np.arange(1, len(image.steps) + 1)).any():
+            raise FormatError("steps: a stretch begins before the first")
         if image.buffer_count * 8 > len(self.container.data):
             raise FormatError(f"{image.buffer_count} buffers, more than the file can tell of")
         sharing = image.arena[image.arena[:, 4] >= 0]

@@ -181,6 +181,9 @@ class _Reader:
                 if segment.first != done:
                     raise FormatError(f"segments: one begins with step {segment.first}, expected {done}")
                 done += segment.steps
+                stretches = self._image.steps[segment.first : done, 2]
+                if (stretches > np.arange(1, len(stretches) + 1)).any():
+                    raise FormatError(f"segments: a stretch begins before step {segment.first}")
         starts = self._image.steps[:, 0]
         if done != len(starts) or (starts[1:] < starts[:-1]).any():
             raise FormatError(f"segments: {done} of {len(starts)} steps, or steps that are not in order")

@@ -10,7 +10,7 @@ from typing import Final
 
 from sardonyx.formats.program.container import ANY, COUNT, Schema
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 TABLES: Final[Schema] = {
     # key, nodes of the model, entries of the argument table, buffers, entries of a fault record, the driver's code, whether its
@@ -23,7 +23,7 @@ TABLES: Final[Schema] = {
     "size_rows": (21, ("operation", ANY, ANY)),  # see `program.sizes`
     "size_results": (22, ("row",)),
     # The image (see `program.image`)
-    "steps": (30, ("end", "slot", "object")),  # where arguments begin, unit count, code
+    "steps": (30, ("end", "slot", COUNT, "object")),  # where arguments begin, unit count, stretch, code
     "dim_slots": (31, ("slot", "dim")),
     "work_slots": (32, ("slot", "dim")),
     "address_slots": (33, ("slot", "buffer", "dim")),

@@ -14,7 +14,8 @@ that they share the weights.
 
 A layer with so few rows that workers would have nothing to do, but many hidden units, can be cut the other way: kernels that do
 one part each (values enter the state; one pass at one time; values leave). Then the parallel range of a pass counts directions *
-blocks, and that of the others directions * rows. Such kernels may be followed by one that does all times that are left.
+blocks, and that of the others directions * rows. The kernels of the passes are called again for every time, which a counter has
+(`kernel.indexing.rounds`).
 
 One sequence alone waits for its weights to come from a cache. So its inputs are multiplied in the kernel (`ahead`): those of the
 next few times, a window, together with the state, while multipliers have nothing else to do (`codegen.rnn.inputs_ahead`).
@@ -122,8 +123,7 @@ class RecurrentKernel:
     # Not 0: the inputs are not multiplied yet, and have so many times at least (up to a `window`). One row, one pass.
     ahead: int = 0
     has_bias: bool = False  # of inputs that are multiplied here
-    # Or "enter", "leave", "window" (the first), the number of a pass at one time, or "rest" (all passes from a time on): one more
-    # argument, the time ("leave": after the last)
+    # Or "enter", "leave", "window" (the first), or the number of a pass at one time
     part: str = "all"
 
     @cached_property
@@ -142,6 +142,11 @@ class RecurrentKernel:
             self.part,
         )
         return f"rnn|{'|'.join(map(str, (*fields, *flags)))}|{'|'.join(one.key for one in self.passes)}"
+
+    @property
+    def has_counter(self) -> bool:
+        """Whether it is given the counter of times."""
+        return self.part == "enter" or self.part.isdigit()
 
     @property
     def _projected(self) -> list[Field]:
@@ -169,7 +174,7 @@ class RecurrentKernel:
             tensors("initial", sum(self.initial), 2),  # of those slots that have them: direction, row
             tensors("final", sum(self.final), 2),
             *([address("lengths"), address("record"), number("code")] if self.ragged else []),
-            *([number("time")] if self.part != "all" else []),
+            *([address("counter")] if self.has_counter else []),
         )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,14 +12,13 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
 from sardonyx.forks import cached_property
-from sardonyx.ir.dims import Dim, dim_max, dim_min, product
+from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel import math
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import BITS, FLOATS, Expr, clamp, const, load, select, unary
+from sardonyx.kernel.expr import BITS, FLOATS, load
 from sardonyx.kernel.matmul.matmul import vector_lanes
-from sardonyx.kernel.rnn.rnn import MOST_ROWS, RecurrentKernel, RecurrentPass, projected, running, state, total, vector
+from sardonyx.kernel.rnn.rnn import MOST_ROWS, RecurrentKernel
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
@@ -28,41 +26,20 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.matmul import product_into
 from sardonyx.lower.registry import template
+from sardonyx.lower.rnn.cells import ACTIVATIONS, FUNCTIONS, Cell, Cells
 from sardonyx.lower.rnn.inputs_ahead import inputs_ahead, times_ahead
+from sardonyx.lower.rnn.shared_units import shared_steps, shares_units
 from sardonyx.lower.views import transposed
 from sardonyx.program.constants import Cut, transform
-from sardonyx.program.steps import Address, Buffer, KernelStep, View
+from sardonyx.program.steps import Address, Buffer, KernelStep, View, distinct
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DIRECTIONS: Final = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}
-_FUNCTIONS: Final = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _LENGTHS: Final = 4  # input
 _TRACED: Final = {"LSTMTrace": "LSTM", "GRUTrace": "GRU"}
 _KEPT: Final = {"RNN": 1, "GRU": 1, "LSTM": 2}  # states that live on from step to step
-
-_SHARED_FROM: Final = 190_000  # multiply-adds of a pass from which on workers share them: less is over before they have met
-# Times that may become steps of the program, if their number is known or not: one worker does what is left.
-_MOST_STEPS, _MOST_OPEN_STEPS = 256, 128
-_AWAKE: Final = 8  # how much less it costs to share work with workers that are not asleep
-
-Activation = Callable[[Expr], Expr]
-
-# name -> expression of (x, alpha, beta), default alpha, default beta (None: the function takes none)
-_ACTIVATIONS: Final[dict[str, tuple[Callable[[Expr, Any, Any], Expr], float | None, float | None]]] = {
-    "relu": (lambda x, a, b: clamp(x, 0.0, None), None, None),
-    "tanh": (lambda x, a, b: math.tanh(x), None, None),
-    "sigmoid": (lambda x, a, b: math.sigmoid(x), None, None),
-    "affine": (lambda x, a, b: x * a + b, 1.0, 0.0),
-    "leakyrelu": (lambda x, a, b: select(x >= 0.0, x, x * a), 0.01, None),
-    "thresholdedrelu": (lambda x, a, b: select(x >= a, x, const(0.0, x.type)), 1.0, None),
-    "scaledtanh": (lambda x, a, b: math.tanh(x * b) * a, 1.0, 1.0),
-    "hardsigmoid": (lambda x, a, b: clamp(x * a + b, 0.0, 1.0), 0.2, 0.5),
-    "elu": (lambda x, a, b: select(x >= 0.0, x, math.expm1(x) * a), 1.0, None),
-    "softsign": (lambda x, a, b: x / (unary("abs", x) + 1.0), None, None),
-    "softplus": (lambda x, a, b: math.softplus(x), None, None),
-}
 
 
 def accepts_cell(node: Node) -> str:
@@ -70,9 +47,9 @@ def accepts_cell(node: Node) -> str:
     attrs = attribute_values(node)
     directions = _DIRECTIONS.get(attrs.get("direction") or "forward")
     names = attrs.get("activations")
-    if directions is None or (names and len(names) < directions * len(_FUNCTIONS[cell_of(node)])):
+    if directions is None or (names and len(names) < directions * len(FUNCTIONS[cell_of(node)])):
         return "attributes that are not valid"
-    if any(name.lower() not in _ACTIVATIONS for name in names or ()):
+    if any(name.lower() not in ACTIVATIONS for name in names or ()):
         return "an activation without a kernel"
     recurrent = node.inputs[2]
     depth = 1 if lies_transposed(node) else 2
@@ -148,15 +125,6 @@ def recurrent(ctx: LowerContext, group: Group) -> None:
 
 
 @dataclass(frozen=True)
-class _Cell:
-    """What one direction computes."""
-
-    passes: tuple[RecurrentPass, ...]
-    gates: tuple[range, ...]  # whose weights each pass needs
-    slots: int
-
-
-@dataclass(frozen=True)
 class Gates:
     """Weights [direction, gate, hidden, depth] (several: their sum) that go to some gates of an arrangement."""
 
@@ -189,6 +157,7 @@ class Layer:
         self.lengths = _input(node, _LENGTHS)
         escaping = set(ctx.escaping(group))
         self.outputs = [value if value in escaping else None for value in node.outputs]
+        self._computed: dict[Any, View] = {}  # weights that are not constant, arranged
 
     def lower(self) -> None:
         """The product with the inputs, then the loop over time."""
@@ -199,87 +168,28 @@ class Layer:
                 self.ctx.check_equal(size, wanted)
         cells = self._cells()
         inputs = None if self.is_ahead else self.projection()
-        if all(cell == cells[0] for cell in cells):
+        if all(cell == cells[0] for cell in cells) and not self._shares_units(cells[0]):
             self._loop(cells[0], inputs, 0, self.directions)
         else:
             for direction, cell in enumerate(cells):
                 self._loop(cell, inputs, direction, 1)
 
-    # The cells as expressions
+    def _cells(self) -> list[Cell]:
+        cells = Cells(
+            op=self.op,
+            type=self.type,
+            attrs=self.attrs,
+            directions=self.directions,
+            is_linear=self.linear,
+            is_ragged=self.lengths is not None,
+            has_bias=_input(self.node, 3) is not None,
+            has_peepholes=self.op == "LSTM" and _input(self.node, 7) is not None,
+            has_traces=bool(self.traces()),
+        )
+        return cells.all()
 
-    def _cells(self) -> list[_Cell]:
-        """What each direction computes; alphas and betas go, in order, to the functions that take them."""
-        defaults = _FUNCTIONS[self.op]
-        names = list(self.attrs.get("activations") or defaults * self.directions)
-        alphas, betas = iter(self.attrs.get("activation_alpha") or ()), iter(self.attrs.get("activation_beta") or ())
-        functions: list[Activation] = []
-        for name in names:
-            function, alpha, beta = _ACTIVATIONS[name.lower()]
-            if alpha is not None:
-                alpha = next(alphas, alpha)
-            if beta is not None:
-                beta = next(betas, beta)
-            functions.append(self._bounded(function, alpha, beta))
-        count = len(defaults)
-        makers: dict[str, Callable[..., _Cell]] = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}
-        return [makers[self.op](*functions[start : start + count]) for start in range(0, count * self.directions, count)]
-
-    def _bounded(self, function: Callable[[Expr, Any, Any], Expr], alpha: float | None, beta: float | None) -> Activation:
-        return lambda x: function(x, alpha, beta)
-
-    def _clip(self, x: Expr) -> Expr:
-        limit = self.attrs.get("clip")
-        return x if limit is None or limit <= 0 else clamp(x, -limit, limit)
-
-    def _sum(self, gate: int, total_gate: int | None = None) -> Expr:
-        return projected(gate, self.type) + total(gate if total_gate is None else total_gate, self.type)
-
-    def _kept(self, values: Sequence[tuple[int, Expr]], hidden: Expr) -> tuple[tuple[tuple[int, Expr], ...], Expr]:
-        """New states, and what is given out: a sequence that has ended keeps its states and gives 0."""
-        if self.lengths is None:
-            return tuple(values), hidden
-        kept = tuple((slot, select(running(), value, state(slot, self.type))) for slot, value in values)
-        return kept, select(running(), hidden, const(0.0, self.type))
-
-    def _rnn(self, activate: Activation) -> _Cell:
-        new = activate(self._clip(self._sum(0)))
-        stores, output = self._kept([(0, new)], new)
-        return _Cell((RecurrentPass(0, 1, stores, output),), (range(1),), 1)
-
-    def _gru(self, gate: Activation, candidate: Activation) -> _Cell:
-        h, one = state(0, self.type), const(1.0, self.type)
-        update, reset = gate(self._clip(self._sum(0))), gate(self._clip(self._sum(1)))
-        if self.linear:
-            inner = total(2, self.type)
-            if _input(self.node, 3) is not None:
-                inner = inner + vector(0, self.type)
-            new = candidate(self._clip(projected(2, self.type) + reset * inner))
-            mixed = (one - update) * new + update * h
-            stores, output = self._kept([(0, mixed)], mixed)
-            traces = (update, reset, new, inner, h) if self.traces() else ()
-            return _Cell((RecurrentPass(0, 3, stores, output, traces),), (range(3),), 1)
-        opening = RecurrentPass(0, 2, ((1, update), (2, reset * h)))
-        update = state(1, self.type)
-        new = candidate(self._clip(self._sum(2, 0)))
-        mixed = (one - update) * new + update * h
-        stores, output = self._kept([(0, mixed)], mixed)
-        return _Cell((opening, RecurrentPass(2, 1, stores, output)), (range(2), range(2, 3)), 3)
-
-    def _lstm(self, gate: Activation, candidate: Activation, squash: Activation) -> _Cell:
-        c, one = state(1, self.type), const(1.0, self.type)
-        peeps = [vector(number, self.type) for number in range(3)] if _input(self.node, 7) is not None else None
-        enter = gate(self._clip(self._sum(0) + peeps[0] * c if peeps else self._sum(0)))
-        if self.attrs.get("input_forget"):
-            keep = one - enter
-        else:
-            keep = gate(self._clip(self._sum(2) + peeps[2] * c if peeps else self._sum(2)))
-        new = candidate(self._clip(self._sum(3)))
-        cell = keep * c + enter * new
-        leave = gate(self._clip(self._sum(1) + peeps[1] * cell if peeps else self._sum(1)))
-        hidden = leave * squash(cell)
-        stores, output = self._kept([(0, hidden), (1, cell)], hidden)
-        traces = (enter, leave, keep, new, c) if self.traces() else ()
-        return _Cell((RecurrentPass(0, 4, stores, output, traces),), (range(4),), 2)
+    def _shares_units(self, cell: Cell) -> bool:
+        return not lies_transposed(self.node) and shares_units(self, [one.gates for one in cell.passes])
 
     # Weights in the order of the kernel
 
@@ -308,7 +218,10 @@ class Layer:
             return self.ctx.packed(
                 _arrange_gates, sources, first_gates, gates, self.lanes, depth_first, dtype, dtype=dtype, shape=numbers(shape)
             )
-        target = self.ctx.scratch(dtypes.from_name(self.type), shape, label)
+        key = (gates, depth_first, *parts)
+        if key in self._computed:
+            return self._computed[key]
+        target = self._computed[key] = self.ctx.scratch(dtypes.from_name(self.type), shape, label)
         axes = (1, 2, 3, 4, 0) if depth_first else (0, 1, 3, 4, 2)
         strides = tuple(target.strides[axis] for axis in axes)  # of direction, block, gate, lane, depth
         for part in parts:
@@ -337,7 +250,7 @@ class Layer:
                 value = value + load(number, types[number]).cast(self.type)
             self.ctx.step(
                 loop_step(
-                    shape, views, types, [(len(part.views), value)], target=self.ctx.target, label="weights", nodes=self._labels
+                    shape, views, types, [(len(part.views), value)], target=self.ctx.target, label="weights", nodes=self.labels
                 )
             )
 
@@ -388,7 +301,8 @@ class Layer:
         return times_ahead(self) > 0
 
     @cached_property
-    def _labels(self) -> tuple[str, ...]:
+    def labels(self) -> tuple[str, ...]:
+        """Of the nodes it stands for."""
         return tuple(node.label for node in self.group.nodes)
 
     def projection(self) -> View:
@@ -418,7 +332,7 @@ class Layer:
         at = Address(inputs.buffer, (inputs.offset + first * by_direction) * (BITS[self.type] // 8))
         return {"projected": (at, (by_time, by_row, by_direction))}, [inputs.buffer], []
 
-    def _loop(self, cell: _Cell, inputs: View | None, first: int, count: int) -> None:
+    def _loop(self, cell: Cell, inputs: View | None, first: int, count: int) -> None:
         """The step that walks through time, for some of the directions; without products of inputs it makes them itself."""
         ctx, node = self.ctx, self.node
         kept = _KEPT[self.op]
@@ -485,14 +399,14 @@ class Layer:
             arguments.update(lengths=address_in(view), record=record, code=code)
             reads.append(view.buffer)
         operations = self.gates * self.hidden * (self.hidden if inputs else self.hidden + self.x.shape[2])
-        if not columns and self._is_stepwise(min(one.gates for one in cell.passes) * self.hidden * self.hidden):
-            self._steps(kernel, arguments, count, reads, writes, memory.buffer)
+        if self._shares_units(cell):
+            shared_steps(self, kernel, arguments, reads, writes, memory.buffer)
             return
         work = cost.recurrent(product([self.steps, count, operations]), self.batch)
         flops = 2 * product([self.steps, self.batch, count, operations])
-        self._step(kernel, arguments, count if columns else self.batch * count, work, reads, writes, flops)
+        self.step(kernel, arguments, count if columns else self.batch * count, work, reads, writes, flops)
 
-    def _step(
+    def step(
         self,
         kernel: RecurrentKernel,
         arguments: Mapping[str, Any],
@@ -502,58 +416,10 @@ class Layer:
         writes: Sequence[Buffer],
         flops: Dim = 0,
     ) -> None:
-        label, nodes, accesses = self.group.label, self._labels, (distinct(reads), distinct(writes))
+        """A step of the layer."""
+        label, nodes, accesses = self.group.label, self.labels, (distinct(reads), distinct(writes))
         entries = kernel.arguments.entries(**arguments)
         self.ctx.step(KernelStep(kernel, entries, units, work, *accesses, label, nodes, flops=flops))
-
-    def _is_stepwise(self, operations: int) -> bool:
-        """Whether workers had better share the hidden units of one sequence, step by step."""
-        one = self.directions == 1 and self.batch == 1
-        return one and self.steps != 0 and operations >= _SHARED_FROM
-
-    def _has_time(self, time: int) -> Dim:
-        """1 if a sequence goes on at a time, else 0."""
-        return dim_min(dim_max(self.steps - time, 0), 1)
-
-    def _steps(
-        self,
-        kernel: RecurrentKernel,
-        arguments: Mapping[str, Any],
-        count: int,
-        reads: list[Buffer],
-        writes: list[Buffer],
-        memory: Buffer,
-    ) -> None:
-        """A step for every pass at every time; where their number is open, those behind the last have nothing to do."""
-        start = {**arguments, "time": 0}
-        # Workers are awake between these steps: they are worth sharing from far less work on than others. A single one is
-        # shared only with workers that are awake as it is.
-        awake = 1 + (_AWAKE - 1) * self._has_time(1)
-        self._step(replace(kernel, part="enter"), start, count, self.hidden, reads, [memory])
-        changing = [memory]
-        if kernel.ahead:
-            ring, _ = arguments["projected"]
-            changing.append(ring.buffer)
-            products = kernel.ahead * self.gates * self.hidden * arguments["input_size"]
-            first_window, work = replace(kernel, part="window"), products // 25 * awake
-            self._step(first_window, start, count * self.blocks, work, reads, [ring.buffer], 2 * count * products)
-        times = min(self.steps, _MOST_STEPS) if isinstance(self.steps, int) else _MOST_OPEN_STEPS
-        for time in range(times):
-            has_time = self._has_time(time)
-            for number, one in enumerate(kernel.passes):
-                products = one.gates * self.hidden * self.hidden
-                step, work = replace(kernel, part=str(number)), products // 25 * (awake if time == 0 else _AWAKE * has_time)
-                now = {**arguments, "time": time}
-                units = count * self.blocks * has_time
-                self._step(step, now, units, work, [*reads, *changing], writes, 2 * count * products * has_time)
-        left = dim_max(self.steps - times, 0)
-        if left != 0:
-            operations = sum(one.gates for one in kernel.passes) * self.hidden * self.hidden
-            rest, now, work = replace(kernel, part="rest"), {**arguments, "time": times}, cost.recurrent(left * operations, 1)
-            units = count * self._has_time(times)
-            self._step(rest, now, units, work, [*reads, *changing], writes, 2 * count * left * operations)
-        if any(kernel.final):
-            self._step(replace(kernel, part="leave"), {**arguments, "time": self.steps}, count, self.hidden, [memory], writes)
 
 
 def in_rows(ctx: LowerContext, value: Value) -> View:
@@ -570,11 +436,6 @@ def traced(view: View, direction: int) -> tuple[Address, tuple[Dim, ...]]:
 def address_in(view: View, offset: Dim = 0) -> Address:
     """The first element of a view, or the one some elements behind it."""
     return Address(view.buffer, (view.offset + offset) * (BITS[view.buffer.dtype.name] // 8))
-
-
-def distinct(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
-    """Each buffer once."""
-    return tuple(dict.fromkeys(buffers))
 
 
 def _gate_cuts(*arguments: Any) -> tuple[Cut, ...]:

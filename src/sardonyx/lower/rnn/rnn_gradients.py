@@ -22,10 +22,10 @@ from sardonyx.lower.indexing.movement import first_input, root_of
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
-from sardonyx.lower.rnn.rnn import Layer, accepts_cell, address_in, distinct, in_rows, traced
+from sardonyx.lower.rnn.rnn import Layer, accepts_cell, address_in, in_rows, traced
 from sardonyx.ops.rnn.gradients import MADE, TRACED, WHOLE_VECTORS
 from sardonyx.ops.rnn.rnn import DIRECTIONS
-from sardonyx.program.steps import Address, KernelStep, View
+from sardonyx.program.steps import Address, KernelStep, View, distinct
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 

@@ -65,8 +65,8 @@ class EpilogueEmitter:
         *,
         known: dict[Expr, str] | None = None,
         count: str | None = None,
-    ) -> None:
-        """Evaluate and store at `position` along the row; with `count`, only the first lanes exist."""
+    ) -> list[str]:
+        """Evaluate and store at `position` along the row; with `count`, only the first lanes exist. Returns what is stored."""
         mask = None if count is None else self.e.mask_below(count)
         values = {**(known or {}), accumulator(type): sums}
         for number in self.epilogue.read:
@@ -87,6 +87,7 @@ class EpilogueEmitter:
             else:
                 at = self._strided(pointers[number], operand.type, strides[number], position)
                 self.e.store_strided(at, strides[number], value, operand.type, count)
+        return made
 
     def _load(self, number: int, pointer: str, stride: str, position: str | int, mask: str | None, count: str | None) -> str:
         operand = self.epilogue.operands[number]

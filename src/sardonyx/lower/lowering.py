@@ -79,6 +79,7 @@ class LowerContext:
         self.lowered = Lowered()
         self.group: Group | None = None  # the one being lowered
         self._views: dict[Value, View] = {}
+        self.row_sums: dict[Value, View] = {}  # of images whose means are wanted (`lower.conv.row_sums`)
         self.inputs = list(graph.inputs if inputs is None else inputs)  # with those a body takes from around it
         self._inputs = set(self.inputs)
         self._outputs = set(outputs)

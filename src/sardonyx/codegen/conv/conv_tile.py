@@ -57,17 +57,23 @@ class TileStore:
         self._stack = function.let(f"alloca [{vectors * pixels} x <{self.lanes} x float>], align 64") if self.heavy else ""
 
     def store(
-        self, tile: Sequence[Sequence[str]], pointers: Callable[[int], list[str]], steps: list[str], count: str | None
+        self,
+        tile: Sequence[Sequence[str]],
+        pointers: Callable[[int], list[str]],
+        steps: list[str],
+        count: str | None,
+        total: str = "",
     ) -> None:
         """`tile[v][p]` are the sums; `pointers(v)` the operands at pixel 0 of block v; `steps` how they move from pixel to pixel.
 
-        With `count`, only the first pixels exist.
+        With `count`, only the first pixels exist. With `total`, the only result of all pixels is added to the vector there.
         """
         if self.heavy:
-            self._loop(tile, pointers, steps, count)
+            self._loop(tile, pointers, steps, count, total)
             return
         f = self.f
         pixels = len(tile[0])
+        stored: list[str] = []
         bases = [pointers(v) for v in range(len(tile))]
         for p in range(pixels):
             after = ""
@@ -75,22 +81,41 @@ class TileStore:
                 inside, after = f.fresh("inside"), f.fresh("after")
                 f.branch_if(f.let(f"icmp sgt i64 {count}, {p}", "c"), inside, after)
                 f.label(inside)
-            for v, row in enumerate(tile):
-                self._vector(row[p], bases[v], steps, p)
+            made = [self._vector(row[p], bases[v], steps, p)[0] for v, row in enumerate(tile)]
+            if total and count is None:
+                stored += made
+            elif total:
+                self._add(total, made)
             if after:
                 f.branch(after)
                 f.label(after)
+        if stored:
+            self._add(total, stored)
 
-    def _vector(self, sums: str, bases: list[str], steps: list[str], pixel: str | int) -> None:
+    def _add(self, total: str, values: list[str]) -> None:
+        """Add vectors to the one at an address, in pairs."""
+        f, kind = self.f, f"<{self.lanes} x float>"
+        while len(values) > 1:
+            odd = values[len(values) // 2 * 2 :]
+            values = [f.let(f"fadd {kind} {left}, {right}") for left, right in zip(values[::2], values[1::2])] + odd
+        before = f.let(f"load {kind}, ptr {total}, align 4")
+        f.line(f"store {kind} {f.let(f'fadd {kind} {before}, {values[0]}')}, ptr {total}, align 4")
+
+    def _vector(self, sums: str, bases: list[str], steps: list[str], pixel: str | int) -> list[str]:
         f = self.f
         operands = self.emitter.epilogue.operands
         at = [
             f.element(base, memory_type(operand.type), f.mul(pixel, step)) for base, operand, step in zip(bases, operands, steps)
         ]
-        self.emitter.vector(sums, "f32", at, ["1"] * len(operands), 0)
+        return self.emitter.vector(sums, "f32", at, ["1"] * len(operands), 0)
 
     def _loop(
-        self, tile: Sequence[Sequence[str]], pointers: Callable[[int], list[str]], steps: list[str], count: str | None
+        self,
+        tile: Sequence[Sequence[str]],
+        pointers: Callable[[int], list[str]],
+        steps: list[str],
+        count: str | None,
+        total: str,
     ) -> None:
         f, pixels = self.f, len(tile[0])
         kind = f"<{self.lanes} x float>"
@@ -101,7 +126,9 @@ class TileStore:
             bases = pointers(v)
             loop = f.loop(0, count if count is not None else pixels)
             at = f.element(self._stack, kind, f.add(loop.index, v * pixels))
-            self._vector(f.let(f"load {kind}, ptr {at}, align 64"), bases, steps, loop.index)
+            made = self._vector(f.let(f"load {kind}, ptr {at}, align 64"), bases, steps, loop.index)
+            if total:
+                self._add(total, made)
             f.end(loop)
 
 

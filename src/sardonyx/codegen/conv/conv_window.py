@@ -78,6 +78,7 @@ class UnitPosition:
     planes: tuple[str, str]
     rows: tuple[str, str]
     source: str
+    sums: str  # where the sum of the row lies, or ""
 
 
 K = TypeVar("K", WindowKernel, NarrowKernel)
@@ -116,6 +117,7 @@ class RowEmitter(Generic[K]):
             inside(f, first_plane, a["plane_dilation"], a["depth"], a["kernel_planes"]),
             inside(f, first_row, a["row_dilation"], a["height"], a["kernel_rows"]),
             f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(block, a["x_block"]))),
+            self._row_sum(image, block, plane, row),
         )
         if k.row is not None:
             self._known_row(k.row, position)
@@ -124,6 +126,16 @@ class RowEmitter(Generic[K]):
         f.branch(after)
         f.label(after)
         units.end()
+
+    def _row_sum(self, image: str, block: str, plane: str, row: str) -> str:
+        """Where the sum of a row lies, zero at first; "" if nobody wants it."""
+        f, a, k = self.f, self.a, self.k
+        if isinstance(k, NarrowKernel) or not k.row_sums:
+            return ""
+        index = f.add(f.mul(f.add(f.mul(image, a["made"]), block), a["planes"]), plane)
+        at = f.element(a["sums"], "float", f.mul(f.add(f.mul(index, a["rows"]), row), k.block))
+        f.line(f"store {self.vector} zeroinitializer, ptr {at}, align 4")
+        return at
 
     def _known_row(self, row: Row, position: UnitPosition) -> None:
         k = self.k
@@ -178,7 +190,7 @@ class RowEmitter(Generic[K]):
         def pointers(v: int) -> list[str]:
             return self.operands.at(position.image, position.block, position.plane, position.row, column)
 
-        self.tiles.store([sums], pointers, self.operands.columns, count)
+        self.tiles.store([sums], pointers, self.operands.columns, count, position.sums)
 
 
 class _WindowEmitter(RowEmitter[WindowKernel]):
@@ -320,7 +332,7 @@ def emit_global_pool(kernel: GlobalPoolKernel, name: str, target: Target) -> Fun
     rest = f.loop(whole, a["pixels"], carry=[(vector, totals[0])])
     (total,) = f.end(rest, step(rest.index, rest.carry))
     if kernel.kind == "average":
-        number = f.let(f"sitofp i64 {a['pixels']} to float")
+        number = f.let(f"sitofp i64 {a['area']} to float")
         total = f.let(f"fdiv {vector} {total}, {e.splat(number, 'float')}")
     store.store([[total]], lambda v: operands.at(image, block, "0", "0", "0"), operands.columns, None)
     units.end()

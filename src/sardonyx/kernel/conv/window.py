@@ -32,8 +32,8 @@ _NUMBERS: Final = (
 )  # fmt: skip
 
 
-def _window_arguments(epilogue: Epilogue) -> Arguments:
-    return Arguments(*map(address, ADDRESSES), *map(number, _NUMBERS), blocked_operands(epilogue))
+def _window_arguments(epilogue: Epilogue, more: tuple[str, ...] = ()) -> Arguments:
+    return Arguments(*map(address, (*ADDRESSES, *more)), *map(number, _NUMBERS), blocked_operands(epilogue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ class WindowKernel:
     padded: bool  # average: padding counts
     dense: bool  # neighbouring output pixels are one block apart
     epilogue: Epilogue
+    row_sums: bool = False  # what is stored of each row is added up, a vector for each
 
     @cached_property
     def key(self) -> str:
@@ -77,13 +78,14 @@ class WindowKernel:
             row,
             self.padded,
             self.dense,
+            *(("row sums",) if self.row_sums else ()),
         )
         return f"window|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 
     @property
     def arguments(self) -> Arguments:
         """What it is called with."""
-        return _window_arguments(self.epilogue)
+        return _window_arguments(self.epilogue, ("sums",) if self.row_sums else ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,10 @@ class NarrowKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalPoolKernel:
-    """One vector for each image and block: the mean or the maximum of all pixels."""
+    """One vector for each image and block: the mean or the maximum of all pixels.
+
+    Means divide by the `area`: pixels, or the pixels of all rows if `x` holds sums of rows.
+    """
 
     kind: Literal["max", "average"]
     block: int
@@ -133,5 +138,5 @@ class GlobalPoolKernel:
     @property
     def arguments(self) -> Arguments:
         """What it is called with."""
-        numbers = ("batch", "blocks", "pixels", "x_batch", "x_block")
+        numbers = ("batch", "blocks", "pixels", "area", "x_batch", "x_block")
         return Arguments(address("x"), *map(number, numbers), blocked_operands(self.epilogue))

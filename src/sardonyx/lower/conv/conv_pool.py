@@ -67,11 +67,14 @@ def blocked_global_pool(ctx: LowerContext, group: Group) -> None:
         return
     assert group.shape is not None
     x = ctx.view(source)
-    if not x.is_contiguous:
+    area: Dim = product(list(x.shape[2:-1]))
+    ctx.check_not_empty(x.shape[2:-1])
+    if node.attr("kind") != "max" and source in ctx.row_sums:
+        x = ctx.row_sums[source]
+    elif not x.is_contiguous:
         x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
     operand_strides = result_strides(epilogue, group.shape)
     pixels: Dim = product(list(x.shape[2:-1]))
-    ctx.check_not_empty(x.shape[2:-1])
     block = x.shape[-1]
     assert isinstance(block, int)
     kind: Literal["max", "average"] = "max" if node.attr("kind") == "max" else "average"
@@ -85,6 +88,7 @@ def blocked_global_pool(ctx: LowerContext, group: Group) -> None:
                 batch=batch,
                 blocks=blocks,
                 pixels=pixels,
+                area=area,
                 x_batch=x.strides[0],
                 x_block=x.strides[1],
                 operands=operand_arguments(epilogue, operand_strides, [0] * len(operand_strides)),

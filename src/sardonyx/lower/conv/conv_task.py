@@ -18,6 +18,7 @@ from sardonyx.kernel.matmul.matmul import is_deep
 from sardonyx.lower.conv import conv_weights
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_view, flattened
 from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, TileTask, choose_tile
+from sardonyx.lower.conv.row_sums import wanted_row_sums
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
@@ -231,14 +232,18 @@ class Task(Blocks):
         channels = weights.groups * weights.outputs
         blocks = -(-channels // block)
         kernel = window_kernel(self, "depthwise", weights.inputs)
-        shape = (blocks, geometry.taps, weights.inputs, block)
         if is_fixed(weights.kernels):
-            packed = self.ctx.packed(conv_weights.pack_lanes, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
+            lanes = (blocks, geometry.taps, weights.inputs, block)
+            packed = self.ctx.packed(conv_weights.pack_lanes, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=lanes)
         else:
             grouped = conv_weights.by_group(weights.kernels, weights.groups)
             packed = conv_weights.pack_computed_lanes(self.ctx, grouped, block)
         bias = self.bias(1, channels)
-        window_step(self, kernel, x, packed, bias, blocks)
+        sums = None
+        if self.whole_strides is None:
+            shape = (x.shape[0], blocks, product(list(geometry.out[:2])), block)
+            sums = wanted_row_sums(self.ctx, self.group, self.epilogue, shape)
+        window_step(self, replace(kernel, row_sums=sums is not None), x, packed, bias, blocks, sums=sums)
 
     def _narrow(self) -> None:
         """Few output channels: lanes are input channels."""
@@ -547,11 +552,11 @@ def window_step(
     bias: View,
     blocks: Dim,
     output_blocks: Dim | None = None,
+    sums: View | None = None,
 ) -> None:
     """The step of a window kernel over blocks of input, which are those of the output if nothing else is said."""
     made = blocks if output_blocks is None else output_blocks
-    geometry, ctx = result.geometry, result.ctx
-    batch = x.shape[0]
+    geometry, ctx, batch = result.geometry, result.ctx, x.shape[0]
     nothing = zeros(ctx, result.block)
     _, rows, columns = geometry.out
     bands = min(_bands(rows * columns), rows) if isinstance(rows, int) and isinstance(columns, int) and rows else 1
@@ -575,6 +580,7 @@ def window_step(
         **named("kernel_planes kernel_rows", geometry.kernel[:2]),
         **named("padded_depth padded_height padded_width", padded),
         **named("x_batch x_block x_plane x_row", x.strides[:4]),
+        **({} if sums is None else {"sums": Address(sums.buffer)}),
         operands=result.operands(result.operand_strides),
     )
     vectors = product([batch, blocks, *geometry.out])
@@ -586,7 +592,7 @@ def window_step(
             product([made, batch, geometry.out[0], band, bands]),
             cost.window(vectors, geometry.taps * reach),
             (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *result.epilogue.reads),
-            result.epilogue.writes,
+            (*result.epilogue.writes, *(() if sums is None else (sums.buffer,))),
             result.group.label,
             tuple(node.label for node in result.group.nodes),
             result.in_place(x),

@@ -7,24 +7,28 @@
 One kernel computes scores, softmax and the product with V for a block of queries: the scores of all queries never lie in memory.
 Operands are [batch, heads, time, size], or [batch, time, size] with one head; they may lie transposed, as those of attention over
 images do (V times the transposed weights, with channels before pixels), or be multiplied by an Einsum in any order of axes (but
-for batch and heads, which the result has in the order of the weights). All query heads may share one head of K and V. Scores may
+for batch and heads, which the result has in the order of the weights). Axes before time may be grouped in other ways, also on the
+way from the scores to the weights (`attention_axes`). Query heads may share heads of K and V. Scores may
 be pressed into bounds (Tanh between two factors) before masks. What is added to the scores becomes one mask; a Where stays a mask
 of truth values or, beside others, is the same as adding its other side, if that is so low that scores vanish beside it. Zeros in
 place of weights that are NaN, as exporters write them behind masks of truth values, are part of it. Runs late: factors have
 become a part of the product by then (FormFusedMatMul), and the result is an operator of our own. Refuses: scores or weights that
-are used elsewhere too, operands that broadcast, masks that broadcast the scores or have one element for all keys.
+are used elsewhere too, operands that broadcast otherwise, masks that broadcast the scores or have one element for all keys.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import product as count
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import Shape
+from sardonyx.passes.attention_axes import before_regrouping, before_repeating, can_regroup, mask_axes, outer_axes, regrouped
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
@@ -69,6 +73,8 @@ class _Mask:
     """What is added to the scores; of a Where its condition, and what stands where it holds (or does not)."""
 
     value: Value
+    scores: Value  # before it
+    masked: Value  # with it
     low: float | None = None
     is_low_where_true: bool = False
 
@@ -82,6 +88,7 @@ class _Scores:
     masks: tuple[_Mask, ...]
     inside: tuple[Value, ...]
     cap: float = 0.0  # what their hyperbolic tangents are multiplied by, if they are pressed into bounds
+    factor: Value | None = None  # that is computed, or one for each head: the same for all queries and keys of it
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,17 @@ class _Attention:
     weighted: _Product
     softmax: Node
     between: tuple[Value, ...]  # what NaN of the weights is found by, if 0 takes its place
+    weights: Value  # before their axes are grouped in another way, if they are
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """The axes before time of an attention: those of the scores and of K and V; None: there is one of both."""
+
+    outer: tuple[Dim, Dim] | None
+    shared: tuple[Dim, Dim] | None
+    keys: Value | None = None  # before their heads are repeated
+    values: Value | None = None
 
 
 def _product(value: Value) -> _Product | None:
@@ -164,15 +182,18 @@ def _weights(g: Rewriter, value: Value) -> tuple[Node, tuple[Value, ...]] | None
     return node, between
 
 
-def _weighted(g: Rewriter, value: Value) -> tuple[_Product, Node, tuple[Value, ...]] | None:
-    """A product of weights, which are its `a` as they lie, with something."""
+def _weighted(g: Rewriter, value: Value) -> tuple[_Product, Node, tuple[Value, ...], Value] | None:
+    """A product of weights, which are its `a` as they lie, with something; they may have had other axes before time."""
     product = _product(value)
     if product is None:
         return None
     for each in (product, product.exchanged()):
-        found = None if each.is_a_transposed or each.a_order else _weights(g, each.a)
+        if each.is_a_transposed or each.a_order:
+            continue
+        weights = before_regrouping(each.a) or each.a
+        found = _weights(g, weights)
         if found is not None:
-            return each, *found
+            return each, *found, weights
     return None
 
 
@@ -187,10 +208,15 @@ def _scores(g: Rewriter, value: Value | None, steps: int = 0) -> _Scores | None:
     if not is_standard(node) or len(node.inputs) < 2:
         return None
     first, second = node.inputs[:2]
+    if node.op_type == "Reshape":
+        found = _scores(g, before_regrouping(value), steps + 1)
+        return None if found is None else replace(found, inside=(value, *found.inside))
     if node.op_type in ("Mul", "Div"):
         factor = g.number(second)
         if factor and node.op_type == "Mul" and _is(first, "Tanh"):
             return _pressed(g, value, factor, steps)
+        if factor is None and node.op_type == "Mul":
+            return _multiplied(g, value, steps)
         found = _scores(g, first, steps + 1) if factor else None
         if found is None or factor is None or found.masks or found.cap:  # a factor of masks, too
             return None
@@ -200,15 +226,31 @@ def _scores(g: Rewriter, value: Value | None, steps: int = 0) -> _Scores | None:
         for scores, mask in ((first, second), (second, first)):
             found = _scores(g, scores, steps + 1)
             if found is not None and mask is not None:
-                return replace(found, masks=(*found.masks, _Mask(mask)), inside=(value, *found.inside))
+                added = _Mask(mask, found.inside[0], value)
+                return replace(found, masks=(*found.masks, added), inside=(value, *found.inside))
     if node.op_type == "Where":
         condition, *sides = node.inputs
         for position, side in enumerate(sides):
             low = g.number(sides[1 - position])
             found = _scores(g, side, steps + 1) if low is not None else None
             if found is not None and condition is not None:
-                where = _Mask(condition, low, is_low_where_true=position == 1)
+                where = _Mask(condition, found.inside[0], value, low, is_low_where_true=position == 1)
                 return replace(found, masks=(*found.masks, where), inside=(value, *found.inside))
+    return None
+
+
+def _multiplied(g: Rewriter, value: Value, steps: int) -> _Scores | None:
+    """Scores times a factor that is no constant number."""
+    node = value.producer
+    assert node is not None
+    for first, factor in (node.inputs[:2], node.inputs[1::-1]):
+        shape = None if factor is None else factor.shape
+        if shape is None or any(size != 1 for size in shape[-2:]):
+            continue
+        found = _scores(g, first, steps + 1)
+        if found is None or found.masks or found.cap or found.factor is not None or len(found.inside) != 1:
+            continue
+        return replace(found, factor=factor, inside=(value, *found.inside))
     return None
 
 
@@ -238,59 +280,74 @@ class FuseAttention(Rule[_Attention]):
         found = _weighted(g, node.outputs[0])
         if found is None:
             return None
-        weighted, softmax, between = found
-        shape = weighted.a.shape
+        weighted, softmax, between, weights = found
+        shape = weights.shape
         if shape is None or softmax.attr("axis", -1 if softmax.version >= _ONE_AXIS else 1) not in (-1, len(shape) - 1):
             return None
         scores = _scores(g, softmax.inputs[0])
         if scores is None:
             return None
-        inside = [weighted.a, *between[:1], *scores.inside]
+        inside = list(dict.fromkeys((weighted.a, weights, *between[:1], *scores.inside)))
         shared = next((value for value in inside if not g.is_private(value)), None)
         if shared is None and between and (len(between[1].uses) != 2 or g.is_output(between[1])):
             shared = between[1]
         if shared is not None:
             return Reject(f"{shared.name!r} is used elsewhere too")
-        return _Attention(scores, weighted, softmax, between)
+        return _Attention(scores, weighted, softmax, between, weights)
 
-    def check(self, g: Rewriter, found: _Attention) -> Any:
+    def check(self, g: Rewriter, found: _Attention) -> _Axes | Reject:
         weighted, product = found.weighted, found.scores.product
         q, k = _ordered(product.a.shape, product.a_order), _ordered(product.b.shape, product.b_order)
         v, scores = _ordered(weighted.b.shape, weighted.b_order), product.node.outputs[0].shape
         kinds = {dtype_of(value) for value in (product.a, product.b, weighted.b)}
-        if q is None or k is None or v is None or scores is None or len(kinds) != 1 or len(q) not in (3, 4):
-            return Reject("types or ranks are not known, or there are others than three or four axes")
-        shared = len(q) == len(k) == len(v) == 4 and k[:2] == v[:2] == (q[0], 1)
-        if (not shared and (k[:-2] != q[:-2] or v[:-2] != q[:-2])) or weighted.alpha != 1.0:
-            return Reject(f"operands broadcast: {product.a.type}, {product.b.type}, {weighted.b.type}")
-        if weighted.a.shape != scores:
-            return Reject(f"masks broadcast the scores {product.node.outputs[0].type} to {weighted.a.type}")
+        shapes = [value.shape for value in (*found.scores.inside, found.weights, weighted.a)]
+        if q is None or k is None or v is None or scores is None or len(kinds) != 1 or len(q) < 3 or None in shapes:
+            return Reject("types or ranks are not known, or there are less than three axes")
+        if weighted.alpha != 1.0:
+            return Reject("weights are multiplied by a number")
+        for mask in found.scores.masks:
+            if mask.masked.shape != mask.scores.shape:
+                return Reject(f"masks broadcast the scores {mask.scores.type} to {mask.masked.type}")
+        axes = _axes(found, q, k, v)
+        if isinstance(axes, Reject):
+            return axes
+        if found.scores.factor is not None and found.scores.inside[-2].shape != scores:
+            return Reject("a factor broadcasts the scores")
         for mask in found.scores.masks:
             shape = mask.value.shape
             if not shape or shape[-1] != scores[-1]:
                 return Reject(f"the mask {mask.value.type} is not known to have an element for each key")
+            if axes.outer is not None and _mask_axes(mask, axes.outer) is None:
+                return Reject(f"the mask {mask.value.type} has other axes than {axes.outer}")
+        if weighted.a.shape is None or weighted.a.shape[-2:] != scores[-2:]:
+            return Reject(f"weights {weighted.a.type} are not those of the scores {product.node.outputs[0].type}")
         lows = [mask.low for mask in found.scores.masks if mask.low is not None]
         if len(found.scores.masks) > 1 and not all(low <= _VANISHING for low in lows):
             return Reject("a mask puts numbers that do not vanish in place of scores, beside others")
-        return None
+        return axes
 
-    def rewrite(self, g: Rewriter, found: _Attention, facts: Any) -> None:
+    def rewrite(self, g: Rewriter, found: _Attention, facts: _Axes) -> None:
         weighted, product = found.weighted, found.scores.product
-        q, k, v = (
-            g.op("Transpose", value, perm=list(order)) if order else value
-            for value, order in (
-                (product.a, product.a_order), (product.b, product.b_order), (weighted.b, weighted.b_order)
-            )
-        )  # fmt: skip
+        sources = (
+            (product.a, product.a_order),
+            (facts.keys or product.b, product.b_order),
+            (facts.values or weighted.b, weighted.b_order),
+        )
+        q, k, v = (g.op("Transpose", value, perm=list(order)) if order else value for value, order in sources)
         rank = len(q.shape or ())
         swapped = [*range(rank - 2), rank - 1, rank - 2]
         if product.is_a_transposed:
             q = g.op("Transpose", q, perm=swapped)
+        if found.scores.factor is not None:
+            q = g.op("Mul", q, found.scores.factor)
         if not product.is_transposed:
             k = g.op("Transpose", k, perm=swapped)
         if weighted.is_transposed:
             v = g.op("Transpose", v, perm=swapped)
-        masks, attrs = found.scores.masks, {"scale": found.scores.scale}
+        if facts.outer is not None and facts.shared is not None:
+            q, k, v = (regrouped(g, each, axes) for each, axes in ((q, facts.outer), (k, facts.shared), (v, facts.shared)))
+            swapped = [0, 1, 3, 2]
+        masks, attrs = [_grouped_mask(g, mask, facts) for mask in found.scores.masks], {"scale": found.scores.scale}
         operands = [q, k, v]
         if len(masks) == 1 and masks[0].low is not None:
             operands.append(g.op("Not", masks[0].value) if masks[0].is_low_where_true else masks[0].value)
@@ -304,9 +361,57 @@ class FuseAttention(Rule[_Attention]):
         made = g.op("SoftmaxAttention", *operands, domain=_DOMAIN, **attrs)
         if weighted.is_result_transposed:
             made = g.op("Transpose", made, perm=swapped)
+        if facts.outer is not None:
+            made = regrouped(g, made, (weighted.a.shape or ())[:-2])
         if weighted.result_order:
             made = g.op("Transpose", made, perm=list(weighted.result_order))
         g.replace(weighted.node.outputs[0], made)
+
+
+def _axes(found: _Attention, q: Shape, k: Shape, v: Shape) -> _Axes | Reject:
+    """How the axes before time of an attention are grouped, if its operands can be brought into one form."""
+    product, weighted = found.scores.product, found.weighted
+    mixed = (weighted.a.shape or ())[:-2]
+    shapes = [value.shape or () for value in (*found.scores.inside, found.weights, weighted.a)]
+    if k[:-2] != q[:-2] or v[:-2] != mixed:
+        shared = k[:-2]
+        if v[:-2] != shared or len(q) != len(k) or len(q) < 4 or shared != (*q[:-3], 1) or mixed != q[:-2]:
+            return Reject(f"operands broadcast: {product.a.type}, {product.b.type}, {weighted.b.type}")
+        if any(shape[:-2] != q[:-2] for shape in shapes):
+            return Reject("scores of shared heads change their axes")
+        if len(q) == 4:
+            return _Axes((q[0], q[1]), (k[0], k[1]))
+        batch = count(list(q[:-4]))
+        grouped, of_keys = (batch, q[-4] * q[-3]), (batch, q[-4])
+        fits = can_regroup(q, grouped) and can_regroup(k, of_keys) and can_regroup((*grouped, 0, 0), mixed)
+        return _Axes(grouped, of_keys) if fits else Reject("the sizes of shared heads are not known")
+    outer = outer_axes([q, *shapes])
+    if outer is None:
+        return _Axes(None, None)
+    keys = None if product.b_order else before_repeating(product.b)
+    values = None if weighted.b_order else before_repeating(weighted.b)
+    if keys is not None and values is not None and len(q) == len(shapes[-1]) == 4:
+        heads = (keys.shape or ())[:2]
+        if heads == (values.shape or ())[:2] and heads[0] == q[0]:
+            return _Axes(outer, (heads[0], heads[1]), keys, values)
+    targets = [(q, outer), (k, outer), (v, outer), ((*outer, 0, 0), mixed)]
+    if not all(can_regroup(shape, axes) for shape, axes in targets):
+        return Reject(f"the sizes of axes before time are not known: {product.a.type}, {weighted.a.type}")
+    return _Axes(outer, outer)
+
+
+def _mask_axes(mask: _Mask, outer: tuple[Dim, Dim]) -> tuple[Dim, ...] | None:
+    shape = mask.value.shape or ()
+    return () if len(shape) < 3 else mask_axes(shape, mask.scores.shape or (), outer)
+
+
+def _grouped_mask(g: Rewriter, mask: _Mask, axes: _Axes) -> _Mask:
+    """A mask with the axes that an attention has."""
+    own = None if axes.outer is None else _mask_axes(mask, axes.outer)
+    shape = mask.value.shape or ()
+    if own is None or len(shape) < 3:
+        return mask
+    return replace(mask, value=regrouped(g, mask.value, own or (1, 1)))
 
 
 def _added(g: Rewriter, mask: _Mask, scores: Value) -> Value:

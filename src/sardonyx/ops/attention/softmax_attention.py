@@ -1,7 +1,7 @@
 """Attention as graphs write it out: softmax(scale * Q K^T + mask) V, over operands with or without an axis of heads.
 
 Scores may be pressed into bounds first, tanh(scale * Q K^T) * cap. A mask of truth values puts `masked` in place of scores where
-it is false. All query heads may share one head of K and V.
+it is false. Query heads may share heads of K and V in groups.
 
 The operator of ONNX gives zeros for a query that may see no key; a softmax gives NaN there, and so does this one, unless weights
 are asked for `without_nan`: then 0 stands for each that is NaN.
@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from sardonyx.ir.dims import dim_max
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult
@@ -25,8 +26,9 @@ DOMAIN: Final = "sardonyx"
 def _softmax_attention(
     q: Array, k: Array, v: Array, mask: Array | None = None, *, cap: float, masked: float, scale: float, without_nan: int
 ) -> Array:
-    shared = q.ndim == 4 and k.ndim == v.ndim == 4 and k.shape[1] == v.shape[1] == 1
-    outer = (q.shape[0], 1) if shared else q.shape[:-2]
+    if q.ndim == k.ndim == v.ndim == 4 and 0 < k.shape[1] == v.shape[1] < q.shape[1] and not q.shape[1] % k.shape[1]:
+        k, v = (np.repeat(each, q.shape[1] // k.shape[1], axis=1) for each in (k, v))
+    outer = q.shape[:-2]
     if not (q.ndim == k.ndim == v.ndim >= 2 and outer == k.shape[:-2] == v.shape[:-2]):
         raise ValueError(f"Q is {q.shape}, K {k.shape} and V {v.shape}: all axes but the last two must agree")
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
@@ -50,11 +52,12 @@ def _infer(ctx: InferContext) -> InferResult:
     q, k, v, mask = (ctx.shape(index) if ctx.has(index) else None for index in range(4))
     if q is None or k is None or v is None or not len(q) == len(k) == len(v) >= 2:
         return None
-    shared = len(q) == 4 and k[1] == v[1] == 1
     for axis in range(len(q) - 2):
         ctx.expect_equal(v[axis], k[axis])
-        if axis != 1 or not shared:
+        if axis != 1 or len(q) != 4:
             ctx.expect_equal(k[axis], q[axis])
+        elif k[1] != q[1]:
+            ctx.expect_divisible(q[1], dim_max(k[1], 1))
     ctx.expect_equal(k[-1], q[-1])
     ctx.expect_equal(v[-2], k[-2])
     if mask:

@@ -120,6 +120,22 @@ def test_an_old_model_is_raised_to_the_version_its_types_need(tmp_path: Path) ->
         np.testing.assert_allclose(found, exact, atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["QUInt8", "QInt8"])
+@pytest.mark.parametrize("opset", [10, 11, 12, 13])
+def test_convolutions_of_old_models_are_computed_in_integers(tmp_path: Path, opset: int, kind: str) -> None:
+    model = convolutional()
+    model.opset_import[0].version = opset
+    onnx.save(model, str(tmp_path / "model.onnx"))
+    reader = feeds_for(model)
+    settings = _arguments(theirs, {"quant_format": "QDQ", "activation_type": kind, "weight_type": "QInt8"})
+    theirs.quantize_static(str(tmp_path / "model.onnx"), str(tmp_path / "old.onnx"), reader, **settings)
+    written = onnx.load(str(tmp_path / "old.onnx"))
+    assert [entry.version for entry in written.opset_import if not entry.domain] == [opset]
+    _agree(tmp_path / "old.onnx", reader.feeds[0], 0.03)
+    steps = {step.label for step in sardonyx.explain_model(str(tmp_path / "old.onnx")).steps}
+    assert any("QLinearConv" in label for label in steps), steps
+
+
 def test_names_of_nodes_stay_unique(tmp_path: Path) -> None:
     model = products()
     model.graph.node[1].name = "x_QuantizeLinear"  # the name that a new node would have

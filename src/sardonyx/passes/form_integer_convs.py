@@ -31,7 +31,7 @@ from sardonyx.records import dataclass
 _LAYERS: Final = ("Add", "Mul", "Sigmoid", "LeakyRelu", "GlobalAveragePool")
 _FINER: Final = 1 / 64  # steps of a bias in steps of the result, at most: then its rounding is hardly ever seen
 _MOST_BIAS: Final = 1 << 30  # room is left for the sum of products
-_BYTES_SINCE: Final = 13  # Max, Clip and MaxPool take bytes from 12 on; QuantizeLinear has axes from 13 on
+_BYTES_SINCE: Final = {"Relu": 12, "Clip": 12, "MaxPool": 12}  # the opset from which on Max, Min and MaxPool take bytes
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def before_quantize(g: Rewriter, node: Node) -> Behind | None:
     """A QuantizeLinear to bytes by one known scale, and the node whose only reader it is."""
     own = quantizing(node)
     source = node.inputs[0]
-    if own is None or own.axis is not None or not own.is_bytes or node.version < _BYTES_SINCE or source is None:
+    if own is None or own.axis is not None or not own.is_bytes or source is None:
         return None
     if source.producer is None or not g.is_private(source) or not is_standard(source.producer):
         return None
@@ -76,6 +76,8 @@ class PullQuantize(Rule[Behind]):
         if found is None:
             return None
         maker = found.maker
+        if node.version < _BYTES_SINCE.get(maker.op_type, 0):
+            return None
         if maker.op_type in ("Relu", "Clip"):
             return found if _is_of_integers(maker.inputs[0]) else None
         keeps_numbers = maker.op_type == "Concat" or Trait.SELECTS in traits(maker)

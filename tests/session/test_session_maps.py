@@ -148,3 +148,14 @@ def test_elements_of_a_sequence_need_not_have_the_stated_shape(ort: Any, declare
     for index, element in enumerate(elements):
         [found] = session.run(None, {"X": elements, "I": np.array(index)})
         np.testing.assert_allclose(found, np.exp(-element), rtol=1e-6)
+
+
+def test_results_with_the_same_maps_do_not_share_them() -> None:
+    node = helper.make_node("ZipMap", ["X"], ["Z"], domain=ML, classlabels_int64s=[1, 2, 3])
+    session = _session(sardonyx, node, [_scores()], [helper.make_empty_tensor_value_info("Z")])
+    x = np.arange(30, dtype=np.float32).reshape(10, 3)
+    first, second = session.run(["Z", "Z"], {"X": x})
+    assert type(first) is type(second) is list
+    assert first == second == [{1: float(a), 2: float(b), 3: float(c)} for a, b, c in x]
+    first[0][1] = -1.0
+    assert second[0][1] == 0.0

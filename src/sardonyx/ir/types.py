@@ -7,7 +7,7 @@ SequenceType(TensorType(INT64, ()))     prints as  seq(i64[])
 
 from __future__ import annotations
 
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim
@@ -97,6 +97,10 @@ class MapType:
     @property
     def ort(self) -> str:
         return f"map({self.key.ort},{self.value.ort})"
+
+
+class PlainMaps(list[dict[Any, Any]]):
+    """A sequence of maps whose keys and values are Python's own numbers and texts, made by the run: nothing in it is an array."""
 
 
 Type: TypeAlias = Union[TensorType, SparseTensorType, SequenceType, OptionalType, MapType]

@@ -19,7 +19,7 @@ import numpy as np
 from sardonyx import dtypes, errors
 from sardonyx.dtypes import DType
 from sardonyx.ir.tensor import Array
-from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
+from sardonyx.ir.types import MapType, OptionalType, PlainMaps, SequenceType, SparseTensorType, TensorType, Type
 from sardonyx.runtime import dlpack, feed_hints
 from sardonyx.runtime.sparse import SparseTensor
 from sardonyx.runtime.values import OrtValue, type_of
@@ -290,7 +290,7 @@ def present(value: Any, declared: Type | None) -> Any:
     if isinstance(declared, SparseTensorType) and isinstance(value, np.ndarray):
         return SparseTensor.from_dense(value)
     if isinstance(value, list) and value and not isinstance(value[0], np.ndarray):
-        return [present(item, None) for item in value]
+        return list(value) if isinstance(value, PlainMaps) else [present(item, None) for item in value]
     if isinstance(value, dict):
         return {_plain(key): _plain(item) for key, item in value.items()}
     return value

@@ -83,6 +83,14 @@ class _Claims:
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.ends: list[int] = []
+        self._maps: set[int] = set()
+
+    def claimed_maps(self, maps: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
+        """Maps without arrays (`ir.types.PlainMaps`), or a copy if another result has them."""
+        if id(maps) in self._maps:
+            return type(maps)(map(dict.copy, maps))
+        self._maps.add(id(maps))
+        return maps
 
     def add(self, array: np.ndarray[Any, Any]) -> bool:
         """Claim the memory of an array; False if part of it is claimed."""
@@ -108,6 +116,6 @@ def _own(value: Any, seen: _Claims) -> Any:
             value = value.copy()
             seen.add(value)
         return value
-    if isinstance(value, list):
+    if type(value) is list:
         return [_own(item, seen) for item in value]
-    return value
+    return seen.claimed_maps(value) if isinstance(value, list) else value

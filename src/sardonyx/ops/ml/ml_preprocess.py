@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim
-from sardonyx.ir.types import MapType, SequenceType, TensorType
+from sardonyx.ir.types import MapType, PlainMaps, SequenceType, TensorType
 from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.ml.ml_scores import DOMAIN, labels_of, row_count, rows_of
@@ -435,8 +435,8 @@ def _zip_map(
     if count != rows.shape[1]:
         raise ValueError(f"the input has {rows.shape[1]} columns but there are {count} class labels")
     if len(rows) <= _FEW_ROWS or not count:
-        return dictionaries(rows.tolist())  # type: ignore[no-any-return]
-    return dictionaries(zip(*(column.tolist() for column in rows.T)))  # type: ignore[no-any-return]
+        return PlainMaps(dictionaries(rows.tolist()))
+    return PlainMaps(dictionaries(zip(*(column.tolist() for column in rows.T))))
 
 
 def _infer_zip_map(ctx: InferContext) -> InferResult:

@@ -59,13 +59,23 @@ _SPECIAL_TEXTS: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 def _to_text(x: Array) -> Array:
     if x.dtype.itemsize == 1 and x.dtype.kind not in "biu" and dtypes.from_numpy(x.dtype).is_integer:
         x = x.astype(np.int8) if dtypes.from_numpy(x.dtype) in dtypes.SIGNED else x.astype(np.uint8)
+    if x.dtype == np.bool_:
+        return _taken(["0", "1"], x)
     if x.dtype.kind in "iu":
+        first, last = (int(x.min()), int(x.max())) if x.size else (0, 0)
+        if last - first < x.size:  # each text is made once
+            wide = x if x.dtype.itemsize == 8 else x.astype(np.int64)  # smaller types may not hold the distance
+            return _taken(map(str, range(first, last + 1)), wide - wide.dtype.type(first))
         texts: Iterable[str] = map(str, x.ravel().tolist())
-    elif x.dtype == np.bool_:
-        texts = ["1" if value else "0" for value in x.ravel().tolist()]
     else:
         texts = _float_texts(widen(x).ravel())
     return np.fromiter(texts, object, x.size).reshape(x.shape)
+
+
+def _taken(texts: Iterable[str], numbers: Array) -> Array:
+    """The texts with some numbers."""
+    found: Array = np.array(list(texts), object).take(numbers.astype(np.intp))
+    return found
 
 
 def _float_texts(x: Array) -> list[str]:

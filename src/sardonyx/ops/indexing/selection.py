@@ -106,6 +106,10 @@ COMPRESS = op("Compress", eval=_compress, infer=infer_compress, since=9, traits=
 
 def _comparable(x: Array) -> Array:
     """Numbers that compare as the elements do: themselves, or their ranks if some are equal to nothing, or are no numbers."""
+    if x.dtype == object:  # texts are hashed, and few of them sorted
+        texts = x.reshape(-1).tolist()
+        ranks = {text: rank for rank, text in enumerate(sorted(set(texts)))}
+        return np.fromiter(map(ranks.__getitem__, texts), np.int64, len(texts)).reshape(x.shape)
     wide = widen(x)
     if wide.dtype.kind in "iub" or (wide.dtype.kind == "f" and not np.isnan(wide).any()):
         return wide

@@ -19,6 +19,7 @@ from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.text.re2 import compile_re2
+from sardonyx.ops.text.repeats import distinct_texts
 
 _START, _END = "\x02", "\x03"
 _SPECIAL: Final = frozenset("\\.^$|()[]{}*+?")  # what is more than itself in a pattern
@@ -167,7 +168,12 @@ def hashed_texts(texts: Array, seed: int) -> Array:
             is_there = codes != 0
             ends = np.where(is_there.any(axis=1), codes.shape[1] - is_there[:, ::-1].argmax(axis=1), 0)
             return _hashed_rows(codes.astype(np.uint8), ends, seed)
-    encoded = [text.encode() for text in texts.tolist()]
+    items = texts.tolist()
+    repeating = distinct_texts(items)
+    if repeating is not None:
+        distinct, numbers = repeating
+        return hashed_texts(np.fromiter(distinct, object, len(distinct)), seed).take(numbers)
+    encoded = [text.encode() for text in items]
     if len(encoded) < _MANY_TEXTS:
         return np.array([_hashed_text(data, seed) for data in encoded], np.uint32)
     rows = np.array(encoded)

@@ -6,8 +6,8 @@ A string tensor is an array of Python `str` objects.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
-from typing import Any
+from itertools import chain, repeat
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from sardonyx.ir.dims import dim_max
 from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, broadcast, same_as
 from sardonyx.ops.text.re2 import compile_re2
+from sardonyx.ops.text.repeats import distinct_texts
 from sardonyx.records import dataclass
 
 Array = NDArray[Any]
@@ -66,8 +67,12 @@ op("StringNormalizer", since=10, eval=_string_normalizer, infer=_infer_string_no
 
 
 def _regex_full_match(x: Array, *, pattern: str) -> Array:
-    found = compile_re2(pattern or "").full_matches(x.ravel().tolist())
-    return np.array(found, np.bool_).reshape(x.shape)
+    regex, texts = compile_re2(pattern or ""), x.ravel().tolist()
+    repeating = distinct_texts(texts)
+    if repeating is None:
+        return np.array(regex.full_matches(texts), np.bool_).reshape(x.shape)
+    distinct, numbers = repeating
+    return np.array(regex.full_matches(distinct), np.bool_).take(numbers).reshape(x.shape)
 
 
 op("RegexFullMatch", since=20, eval=_regex_full_match, infer=same_as(0), traits=Trait.ELEMENTWISE)
@@ -82,7 +87,13 @@ def _string_split(x: Array, *, delimiter: str | None, maxsplit: int | None) -> t
         lengths = [text.count(delimiter) + 1 for text in texts]
         flat = delimiter.join(texts).split(delimiter) if texts else []
     else:
-        parts = [text.split(delimiter, limit) if delimiter else text.rstrip().split(None, limit) for text in texts]
+        parts: list[list[str]]
+        if delimiter:
+            parts = [text.split(delimiter, limit) for text in texts]
+        elif limit < 0:
+            parts = list(map(str.split, texts))
+        else:
+            parts = [text.rstrip().split(None, limit) for text in texts]
         lengths = list(map(len, parts))
         flat = list(chain.from_iterable(parts))
     counts, width = np.array(lengths, np.int64).reshape(x.shape), max(lengths, default=0)
@@ -101,24 +112,65 @@ def _infer_string_split(ctx: InferContext) -> InferResult:
 op("StringSplit", since=20, eval=_string_split, infer=_infer_string_split)
 
 
+_DENSE: Final = 1 << 20  # entries of a table that is indexed; larger ones are searched
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """The number of a key among sorted ones; as many as there are if it is none of them."""
+
+    keys: NDArray[np.int64]
+    numbers: NDArray[np.int64]  # one for each key
+    missing: int
+    table: NDArray[np.int64] | None  # by key - first key + 1, with others before and behind
+
+    def find(self, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of some keys."""
+        if self.table is not None:
+            first, last = int(self.keys[0]), int(self.keys[-1])
+            found: NDArray[np.int64] = self.table.take(wanted.clip(first - 1, last + 1) - (first - 1))
+            return found
+        if not len(self.keys):
+            return np.full(wanted.shape, self.missing, np.int64)
+        nearest = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.where(self.keys[nearest] == wanted, self.numbers[nearest], self.missing)
+
+
+def _lookup(keys: NDArray[np.int64], numbers: NDArray[np.int64], missing: int) -> _Lookup:
+    """Of sorted keys."""
+    if not len(keys) or int(keys[-1]) - int(keys[0]) > _DENSE or not abs(int(keys[0])) < 1 << 62:
+        return _Lookup(keys, numbers, missing, None)
+    table = np.full(int(keys[-1]) - int(keys[0]) + 3, missing, np.int64)
+    table[keys - keys[0] + 1] = numbers
+    return _Lookup(keys, numbers, missing, table)
+
+
 @dataclass(frozen=True)
 class _Grams:
     """The pool of one n-gram length, as tables that find all n-grams of a text at once.
 
     Tokens have numbers from 1 (0: not in the pool). Step k numbers the pairs (number of the first k tokens, token k) that occur
-    in the pool; the number of all n tokens gives the n-gram.
+    in the pool, and has one more number for all others; the number of all n tokens gives the n-gram.
     """
 
-    steps: tuple[NDArray[np.int64], ...]  # sorted keys: number of the prefix * vocabulary + token
-    columns: NDArray[np.int64]  # output column of the last step's numbers
+    steps: tuple[_Lookup, ...]  # of the number of the prefix * vocabulary + token
+    columns: NDArray[np.int64]  # output column of the last step's numbers; the width for all others
 
 
 @dataclass(frozen=True)
 class _Pool:
     tokens: dict[Any, int]
+    integers: _Lookup | None  # the same, if tokens are integers
     grams: dict[int, _Grams]  # by length
     width: int
     weights: NDArray[np.float32]  # by output column
+
+    def numbers(self, rows: Array) -> NDArray[np.int64]:
+        """The numbers of tokens."""
+        if self.integers is not None:
+            return self.integers.find(rows.astype(np.int64, copy=False))
+        found = np.fromiter(map(self.tokens.get, rows.reshape(-1).tolist(), repeat(0)), np.int64, rows.size)
+        return found.reshape(rows.shape)
 
 
 def _build_pool(
@@ -149,28 +201,25 @@ def _build_pool(
         steps = []
         for position in range(length):
             keys, prefix = np.unique(prefix * (len(tokens) + 1) + matrix[:, position], return_inverse=True)
-            steps.append(keys)
-        positions = np.zeros(len(steps[-1]), np.int64)
+            steps.append(_lookup(keys, np.arange(len(keys)), len(keys)))
+        positions = np.full(len(steps[-1].keys) + 1, width, np.int64)
         positions[prefix] = columns
         grams[length] = _Grams(tuple(steps), positions)
-    return _Pool(tokens, grams, width, by_column)
+    integers = None
+    if not isinstance(next(iter(tokens), ""), str):
+        order = sorted(tokens)
+        integers = _lookup(np.array(order, np.int64), np.array([tokens[token] for token in order], np.int64), 0)
+    return _Pool(tokens, integers, grams, width, by_column)
 
 
-def _count(pool: _Pool, numbers: NDArray[np.int64], length: int, stride: int, counts: NDArray[np.int64]) -> None:
-    """Add to `counts` the n-grams of this length in the rows of `numbers` whose tokens are `stride` apart."""
-    positions = numbers.shape[1] - (length - 1) * stride
-    grams = pool.grams[length]
-    if positions <= 0 or not len(grams.columns):
-        return
-    prefix = np.zeros((numbers.shape[0], positions), np.int64)
-    found = np.ones(prefix.shape, np.bool_)
-    for position, keys in enumerate(grams.steps):
+def _columns(pool: _Pool, numbers: NDArray[np.int64], length: int, stride: int) -> NDArray[np.int64]:
+    """The columns of all n-grams of this length in rows of tokens, `stride` apart; the width for those not in the pool."""
+    positions = max(numbers.shape[1] - (length - 1) * stride, 0)
+    prefix = numbers[:, :positions]
+    for position, step in enumerate(pool.grams[length].steps):
         token = numbers[:, position * stride : position * stride + positions]
-        wanted = prefix * (len(pool.tokens) + 1) + token
-        prefix = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        found &= (keys[prefix] == wanted) & (token > 0)
-    rows, _ = np.nonzero(found)
-    np.add.at(counts, (rows, grams.columns[prefix[found]]), 1)
+        prefix = step.find(prefix * (len(pool.tokens) + 1) + token if position else token)
+    return pool.grams[length].columns.take(prefix)
 
 
 def _tfidf_vectorizer(
@@ -199,13 +248,17 @@ def _tfidf_vectorizer(
         ctx.state["pool"] = _build_pool(ngram_counts, ngram_indexes, given, weights)
     pool: _Pool = ctx.state["pool"]
     rows = x.reshape(-1, x.shape[-1]) if x.size else np.empty((x.shape[0] if x.ndim == 2 else 1, 0), x.dtype)
-    numbers = np.fromiter((pool.tokens.get(token, 0) for token in rows.reshape(-1).tolist()), np.int64, rows.size)
-    counts = np.zeros((rows.shape[0], pool.width), np.int64)
-    for length in range(max(min_gram_length, 1), max_gram_length + 1):
-        if length in pool.grams:
-            for skip in range(max_skip_count + 1 if length > 1 else 1):
-                _count(pool, numbers.reshape(rows.shape), length, skip + 1, counts)
-    result = np.minimum(counts, 1).astype(np.float32) if mode == "IDF" else counts.astype(np.float32)
+    numbers = pool.numbers(rows)
+    first = np.arange(len(rows))[:, None] * (pool.width + 1)  # columns of a row, and one for n-grams that are not in the pool
+    found = [
+        (_columns(pool, numbers, length, skip + 1) + first).reshape(-1)
+        for length in range(max(min_gram_length, 1), max_gram_length + 1)
+        if length in pool.grams
+        for skip in range(max_skip_count + 1 if length > 1 else 1)
+    ]
+    every = np.concatenate(found) if found else np.zeros(0, np.int64)
+    counts = np.bincount(every, minlength=len(rows) * (pool.width + 1)).reshape(len(rows), -1)[:, : pool.width]
+    result = (counts > 0 if mode == "IDF" else counts).astype(np.float32)
     if mode != "TF":
         result *= pool.weights
     return result if x.ndim == 2 else result[0]

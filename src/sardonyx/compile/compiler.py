@@ -250,7 +250,7 @@ class CpuProvider(HostProvider):
                     continue
                 value.type = TensorType(value.type.dtype, shape)
                 if number is not None:
-                    data = np.full(shape, number, value.type.dtype.numpy)
+                    data = np.array(number, value.type.dtype.numpy).reshape(shape)
                     fixed = special.graph.add_initializer(f"{value.name} is {number}", from_numpy(data))
                     for node, index in list(value.uses):  # an output that is this input stays that
                         node.set_input(index, fixed)

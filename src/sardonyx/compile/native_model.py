@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any, Final
+
+import numpy as np
 
 from sardonyx import dtypes, errors
 from sardonyx.compile.assemble import BodyCount, Compiled, NativeSettings, compile_graph
 from sardonyx.compile.program_code import packed_constants, program_code
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.formats.program.read import ProgramCode
-from sardonyx.ir.graph import Graph, Model, Value, needed_nodes, walk
+from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value, needed_nodes, walk
 from sardonyx.ir.tensor import Array, Tensor, release_pages
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.fold_shape_values import infer_from_inputs
@@ -30,10 +33,14 @@ from sardonyx.runtime.native_core import SizeConflict
 from sardonyx.runtime.reference_model import ReferenceModel, named_values
 from sardonyx.runtime.runs import RunControl
 from sardonyx.runtime.segment_runner import run_named
+from sardonyx.runtime.sizes_apart import SizesApart, SpecialisationPays
 from sardonyx.runtime.specialisations import MOST_SPECIALISATIONS, SpecialisationKey, SpecialisationTable
 
 _log = logging.getLogger("sardonyx")
 _MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
+_MOST_AXES: Final = 8  # that an input may name
+# The operators whose axes, and steps, are operands, from this one on.
+_AXES: Final = {"CumProd": 1, "CumSum": 1, "DFT": 2, "Pad": 3, "Slice": 3, "Squeeze": 1, "Unsqueeze": 1}
 
 
 def _tell(method: weakref.WeakMethod[Callable[[], None]]) -> None:
@@ -85,10 +92,13 @@ class NativeModel:
         self._release()  # what was packed lies in memory of its own now
         # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
         weakref.finalize(self, self._release).atexit = False
-        self._specialise = specialise if self._fast is None else None
-        self._specialisations = SpecialisationTable(deciding_inputs(graph) if self._specialise is not None else ())
+        self._apart = SizesApart.of(program) if self._fast is not None and specialise is not None else None
+        self._specialise = specialise if self._fast is None or self._apart is not None else None
+        self._specialisations = SpecialisationTable(deciding_inputs(graph) if self._fast is None and specialise else ())
         # All outputs, if a run can take the fast path; None if it needs `run`.
-        self.run_fast = self._run_short if self._fast is None else self._fast.run
+        self.run_fast: Callable[[Mapping[str, Any]], list[Any] | None] = self._run_short
+        if self._fast is not None:
+            self.run_fast = self._fast.run if self._apart is None else partial(self._specialisations.run_or, self._fast)
         self._compiled_specialisations: dict[SpecialisationKey, NativeModel] = {}
         self.on_specialisation: Callable[[SpecialisationKey, NativeModel], None] | None = (
             None  # told when a specialisation has run, and again as below
@@ -147,16 +157,13 @@ class NativeModel:
             return self.reference.run(feeds, fetches, control)  # says what is wrong
         try:
             if names == self._names:
-                if self._fast is not None and control.on_node is None:
-                    control.stop_if_asked()
-                    return self._fast.run_checked(feeds, control.targets, control.shared, control)
-                special = self._specialised(feeds)
-                if special is not None:
-                    return special.run(feeds, fetches, control)
-                if any(target is not None for target in control.targets) and self._short is not None and control.on_node is None:
-                    control.stop_if_asked()
-                    return self._short.run_checked(feeds, control.targets, control.shared, control)
-                return run_named(self.main.program, feeds, control)
+                special = self._specialised(feeds, compiles=self._apart is None)
+                if special is None:
+                    try:
+                        return self._run_general(feeds, control)
+                    except SpecialisationPays as found:
+                        special = self._for_sizes(feeds, found.symbols)
+                return self._run_general(feeds, control) if special is None else special.run(feeds, fetches, control)
             return run_named(self._for_fetches(names).program, feeds, control)
         except SizeConflict as conflict:
             _log.info("sizes do not fit the compiled program, NumPy runs instead: %s", conflict)
@@ -169,6 +176,24 @@ class NativeModel:
         except Exception as error:  # a defect, but no reason to fail: NumPy computes the run, or names the node that fails
             _log.warning("the compiled program failed, NumPy runs instead: %s: %s", type(error).__name__, error)
         return self.reference.run(feeds, fetches, control)
+
+    def _run_general(self, feeds: Mapping[str, Any], control: RunControl) -> list[Any]:
+        """All outputs by the program for all specialisations."""
+        targeted = self._fast is not None or any(target is not None for target in control.targets)
+        if targeted and self._short is not None and control.on_node is None:
+            control.stop_if_asked()
+            return self._short.run_checked(feeds, control.targets, control.shared, control)
+        return run_named(self.main.program, feeds, control)
+
+    def _for_sizes(self, feeds: Mapping[str, Any], symbols: tuple[int, ...]) -> NativeModel | None:
+        """The model compiled for sizes that the program for all leaves to others; None if no further one is."""
+        assert self._apart is not None
+        special = self._specialised({name: np.asarray(value) for name, value in feeds.items()}, compiles=True)
+        if special is None:
+            self._apart.take(symbols)
+        else:
+            self._apart.leave(symbols)
+        return special
 
     def short_program(self, names: Sequence[str]) -> Executable | None:
         """The program that has computed these values before, if it has a short way to run."""
@@ -191,18 +216,19 @@ class NativeModel:
             program = self._short
         return None if program is None else program.run(feeds)
 
-    def _specialised(self, feeds: Mapping[str, Any]) -> NativeModel | None:
+    def _specialised(self, feeds: Mapping[str, Any], *, compiles: bool) -> NativeModel | None:
         """The model compiled for the specialisation of these feeds, if it is one of the first few.
 
-        Only for models that are not native as a whole: where branches depend on sizes, or sizes on data, numbers decide more than
-        names do. A specialisation is compiled when it first comes, or never: another program adds up in another order, and equal
-        feeds shall have equal results, to the bit. A model that sees ever new specialisations stays as it is.
+        For models that are not native as a whole: where branches depend on sizes, or sizes on data, numbers decide more than
+        names do. And for sizes that a program for all serves badly (see `sizes_apart`). A specialisation is compiled when it
+        first comes, or never: another program adds up in another order, and equal feeds shall have equal results, to the bit. A
+        model that sees ever new specialisations stays as it is.
         """
         specialisation = self._specialisations.key_of(feeds) if self._specialise is not None else None
         if specialisation is None:
             return None
         found = self._compiled_specialisations.get(specialisation)
-        if found is None and len(self._compiled_specialisations) < MOST_SPECIALISATIONS:
+        if found is None and compiles and len(self._compiled_specialisations) < MOST_SPECIALISATIONS:
             with held_off, self._lock:
                 found = self._compiled_specialisations.get(specialisation)
                 if found is None and len(self._compiled_specialisations) < MOST_SPECIALISATIONS:
@@ -273,9 +299,23 @@ class NativeModel:
 
 
 def deciding_inputs(graph: Graph) -> tuple[str, ...]:
-    """The inputs of one whole number or truth value that conditions of Ifs are computed from."""
-    inputs = {value for value in graph.inputs if _is_one_number(value)}
-    pending = [value for node in walk(graph) if node.op_type == "If" for value in node.inputs if value is not None]
+    """The inputs of one whole number or truth value that conditions depend on, and of a few numbers that are axes or steps.
+
+    Axes are few: lengths and the like, of which there are many, decide nothing by themselves.
+    """
+    nodes = list(walk(graph))
+    conditions = _computed_from(value for node in nodes if node.op_type == "If" for value in node.inputs)
+    axes = _computed_from(value for node in nodes for value in _axes(node))
+    return tuple(
+        value.name
+        for value in graph.inputs
+        if (value in conditions and _has_numbers(value, 1)) or (value in axes and _has_numbers(value, _MOST_AXES))
+    )
+
+
+def _computed_from(values: Iterable[Value | None]) -> set[Value]:
+    """All values that others are computed from, and these."""
+    pending = [value for value in values if value is not None]
     seen: set[Value] = set()
     while pending:
         value = pending.pop()
@@ -283,11 +323,21 @@ def deciding_inputs(graph: Graph) -> tuple[str, ...]:
             seen.add(value)
             if value.producer is not None:
                 pending.extend(each for each in value.producer.inputs if each is not None)
-    return tuple(value.name for value in graph.inputs if value in inputs & seen)
+    return seen
 
 
-def _is_one_number(value: Value) -> bool:
+def _axes(node: Node) -> Sequence[Value | None]:
+    """The axes, and steps, that a node reads."""
+    if node.domain != ONNX_DOMAIN:
+        return ()
+    first = 1 if node.op_type.startswith("Reduce") else _AXES.get(node.op_type)
+    return () if first is None else node.inputs[first:]
+
+
+def _has_numbers(value: Value, most: int) -> bool:
+    """Whether a value is at most so many whole numbers or truth values."""
     type = value.type
-    if not isinstance(type, TensorType) or type.shape is None or any(size != 1 for size in type.shape):
+    if not isinstance(type, TensorType) or type.shape is None:
         return False
-    return type.dtype.is_integer or type.dtype is dtypes.BOOL
+    count = prod(size if isinstance(size, int) else most + 1 for size in type.shape)
+    return 0 < count <= most and (type.dtype.is_integer or type.dtype is dtypes.BOOL)

@@ -339,7 +339,7 @@ class LowerContext:
 
     def _growing(self) -> tuple[list[Any] | dict[Any, Any], ...]:
         made = self.lowered
-        lists = (made.steps, made.groups, made.regions, made.checks, made.equalities, made.faults, made.shared)
+        lists = (made.steps, made.groups, made.regions, made.checks, made.equalities, made.faults, made.shared, made.savings)
         return (*lists, self._views, self._made)
 
     def _check_operands(self, step: KernelStep) -> None:
@@ -395,6 +395,13 @@ class LowerContext:
         if size != other:
             self.only_here()
             self.lowered.equalities.append((size, other))
+
+    def note_saving(self, beyond: Dim, saved: Dim) -> None:
+        """Note how many nanoseconds some steps may take that are written for any sizes, by those of a run.
+
+        `beyond` their estimated work, and how many of these would be `saved` by steps that are written for just these sizes.
+        """
+        self.lowered.savings.append((beyond, saved))
 
     def check_at_most(self, size: Dim, limit: Dim) -> None:
         """Note a size that must not turn out larger than another.

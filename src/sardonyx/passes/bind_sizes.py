@@ -5,19 +5,22 @@
     y = Resize(x, , Concat([1, 1], s))            =>   y = Resize(x, , s) {axes = [2, 3]}
     y = Slice(x, [0], ReduceMax(n), [1])          =>   t = Shape(ConstantOfShape(<ReduceMax(n), from the front, within x>))
                                                        y = Slice(x, [0], t, [1])
+    y = Reshape(x, s)                             =>   t = Shape(ConstantOfShape(<s, with -1 and 0 worked out>))
+                                                       y = Reshape(x, t) {allowzero = 1}
+    y = Pad(x, p)                                 =>   t = Shape(ConstantOfShape(Max(Concat(p, -p), 0)))
+                                                       y = Pad(x, t[:n] - t[n:])
 
 `hw` is fed, or computed from data or in floats. A ConstantOfShape tells its elements in native code and takes no memory; from
 there on they are sizes like any other, which shapes and contents are made of: the number of channels, which stood beside them,
 stays known. Axes that a Resize leaves alone are not named by it, so that nothing has to be told of them.
 
-Runs when the portable passes are done: another engine would make the tensor. Left alone: what is known, numbers that may be
-negative (the shape of a Reshape), the proportions of images that are to be kept, slices in the bodies of loops, where each
-iteration would lay its memory out anew.
+Runs when the portable passes are done: another engine would make the tensor. Left alone: what is known, the proportions of images
+that are to be kept, and in the bodies of loops, where each iteration would lay its memory out anew, slices, shapes and pads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
@@ -35,10 +38,13 @@ from sardonyx.records import dataclass
 _SIZES: Final[Mapping[str, int]] = {"Resize": 3, "Expand": 1, "OneHot": 1, "Split": 1, "Tile": 1}
 _SCALES: Final = 2  # of a Resize
 # The version from which it stands there.
-_SINCE: Final[Mapping[str, int]] = {"Resize": 11, "Expand": 8, "OneHot": 9, "Slice": 10, "Split": 13, "Tile": 6}
+_SINCE: Final[Mapping[str, int]] = {
+    "Resize": 11, "Expand": 8, "OneHot": 9, "Pad": 11, "Reshape": 5, "Slice": 10, "Split": 13, "Tile": 6,
+}  # fmt: skip
 _BOUNDS: Final = (1, 2)  # of a Slice: where its axes start and end
 _INTEGERS: Final = 13  # the version since which all that clamps positions takes integers
 _NAMED_AXES: Final = 18  # the version since which a Resize may have fewer scales than axes
+_ALLOWS_ZERO: Final = 14  # the version since which a Reshape may take a size of 0 for what it is
 _OLDEST: Final = 9  # the version since which there is a ConstantOfShape
 
 
@@ -61,8 +67,8 @@ class BindSizes:
         bound: dict[tuple[Graph | None, Value], Value] = {}
         for node in found:
             g.at(node)
-            if node.op_type == "Slice":
-                changes += node.graph is model.graph and g.version >= _INTEGERS and _bind_positions(g, node, known)
+            if node.op_type in _SIGNED:
+                changes += node.graph is model.graph and g.version >= _INTEGERS and _SIGNED[node.op_type](g, node, known)
             elif g.version >= _OLDEST:
                 changes += _name_axes(g, node, known) or _bind(g, node, known, bound)
         if changes:
@@ -76,7 +82,7 @@ def _may_tell(node: Node) -> bool:
         return False
     if node.op_type == "Slice":
         return any(value is not None and value.constant is None for value in node.inputs[1:3])
-    given = [_operand(node, _SIZES[node.op_type])]
+    given = [_operand(node, _SIZES.get(node.op_type, 1))]
     if node.op_type == "Resize":
         given.append(_operand(node, _SCALES))
         if (attribute_values(node).get("keep_aspect_ratio_policy") or "stretch") != "stretch":
@@ -201,3 +207,80 @@ def _bound_positions(g: Rewriter, value: Value, x: Value, axes: Sequence[int], k
     lengths = g.op("Gather", g.op("Shape", x), g.constant(np.array(axes, np.int64), "axes"))
     forwards = g.op("Where", g.op("Less", value, zero), g.op("Add", value, lengths), value)
     return _as_sizes(g, g.op("Max", g.op("Min", forwards, lengths), zero))
+
+
+def _bind_shape(g: Rewriter, node: Node, known: ValueTable) -> bool:
+    """Make sizes of the shape of a Reshape. What stands for no size, as a second -1, stays negative and is refused in the run."""
+    x, value = node.inputs[0], _operand(node, 1)
+    shape, length = shape_of(x), shape_of(value)
+    if x is None or value is None or shape is None or not _is_data_dependent(value, known) or length is None or length[0] == 0:
+        return False
+    zero, one, open_ = (g.constant(np.array([number], np.int64), "number") for number in (0, 1, -1))
+    sizes, given = g.op("Shape", x), value
+    if not attribute_values(node).get("allowzero"):
+        count = int(str(length[0]))
+        same = [axis if axis < len(shape) else len(shape) for axis in range(count)]
+        padded = g.op("Concat", sizes, open_, axis=0)  # an axis that the input has not
+        ours = g.op("Gather", padded, g.constant(np.array(same, np.int64), "axes"))
+        given = g.op("Where", g.op("Equal", value, zero), ours, value)
+    is_open = g.op("Equal", value, open_)
+    product = g.op("ReduceProd", g.op("Where", is_open, one, given), keepdims=1)
+    rest = g.op("Div", g.op("ReduceProd", sizes, keepdims=1), g.op("Max", product, one))
+    opens = g.op("ReduceSum", g.op("Cast", is_open, to=dtypes.INT64.onnx), keepdims=1)
+    is_whole = g.op("And", g.op("Equal", opens, one), g.op("Greater", product, zero))
+    bound = _as_sizes(g, g.op("Where", g.op("And", is_open, is_whole), rest, given))
+    (made,) = g.clone(node, [x, _with_known_parts(g, value, bound, known)], allowzero=1)
+    assert made.producer is not None
+    made.producer.version = max(node.version, _ALLOWS_ZERO)
+    g.replace(node.outputs[0], made)
+    g.discard(node)
+    return True
+
+
+def _with_known_parts(g: Rewriter, value: Value, bound: Value, known: ValueTable) -> Value:
+    """Sizes that were told, with those in their place that were known before, as the number of channels, in a joined shape."""
+    joined = value.producer
+    if joined is None or joined.op_type != "Concat" or joined.domain != ONNX_DOMAIN:
+        return bound
+    parts: list[Value] = []
+    first = 0
+    for part in joined.inputs:
+        length = (shape_of(part) or (None,))[0]
+        if part is None or not isinstance(length, int):
+            return bound
+        numbers = _known_numbers(part, known)
+        which = g.constant(np.arange(first, first + length), "which")
+        parts.append(part if numbers and min(numbers) > 0 else g.op("Gather", bound, which))
+        first += length
+    return g.op("Concat", *parts, axis=0)
+
+
+def _bind_pads(g: Rewriter, node: Node, known: ValueTable) -> bool:
+    """Make sizes of what a Pad puts around its input, or takes away from it."""
+    value = _operand(node, 1)
+    if value is None or shape_of(node.inputs[0]) is None or not _is_data_dependent(value, known):
+        return False
+    axes = _operand(node, 3)
+    count = int(str((shape_of(value) or (0,))[0]))
+    if count == 0 or (axes is not None and _known_numbers(axes, known) is None):
+        return False
+    both = g.op("Concat", value, g.op("Neg", value), axis=0)  # told at once
+    sizes = _as_sizes(g, g.op("Max", both, g.constant(np.zeros(1, np.int64), "zero")))
+    put, taken = (g.op("Gather", sizes, g.constant(np.arange(count) + first, "which")) for first in (0, count))
+    node.set_input(1, g.op("Sub", put, taken))
+    return True
+
+
+def _is_data_dependent(value: Value, known: ValueTable) -> bool:
+    """Whether a few whole numbers are known in the run only."""
+    shape = shape_of(value)
+    is_vector = shape is not None and len(shape) == 1 and isinstance(shape[0], int)
+    return is_vector and known.known_of(value) is None and dtype_of(value) is dtypes.INT64
+
+
+# Operators that read numbers which may be negative.
+_SIGNED: Final[Mapping[str, Callable[[Rewriter, Node, ValueTable], bool]]] = {
+    "Pad": _bind_pads,
+    "Reshape": _bind_shape,
+    "Slice": _bind_positions,
+}

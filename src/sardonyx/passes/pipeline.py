@@ -126,6 +126,7 @@ CLASSICAL: Final[tuple[Optimization, ...]] = (
     later("FormEmbeddingBags"),
     later("JoinEmbeddingBags"),
     later("ExpandUnique"),
+    later("ExpandWindows"),
     later("BindSizes"),  # after them: they know slices by data
     later("CountTokens"),
     later("EncodeTexts"),  # what it leaves are encoders of numbers

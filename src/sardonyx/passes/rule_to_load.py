@@ -16,7 +16,8 @@ QDQ_PASSES: Final = "QDQSelectorActionTransformer"  # ONNX Runtime's name for al
 _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "WidenConvolutions": ("widen_half", "Conv ConvTranspose FusedConv NhwcConv NhwcFusedConv", ("InsertCastTransformer",)),
     "BindCacheRoom": ("bind_cache_room", "GroupQueryAttention", ()),
-    "BindSizes": ("bind_sizes", "Expand OneHot Resize Slice Split Tile", ()),
+    "ExpandWindows": ("expand_windows", "BlackmanWindow HammingWindow HannWindow", ()),
+    "BindSizes": ("bind_sizes", "Expand OneHot Pad Reshape Resize Slice Split Tile", ()),
     "SinkIntoBranches": ("sink_into_branches", "If", ()),
     "CaptureInvariants": ("capture_invariants", "Loop Scan", ()),
     "PushTransposes": ("push_transposes", "Transpose", ("TransposeOptimizer",)),

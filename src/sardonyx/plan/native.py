@@ -72,6 +72,7 @@ class NativePlan:
     outputs: list[View] = field(default_factory=list)
     checks: list[tuple[int, int]] = field(default_factory=list)  # (dim, dim): the first must be 1 or the second
     equalities: list[tuple[int, int]] = field(default_factory=list)  # (dim, dim) that must be equal
+    savings: list[tuple[int, int]] = field(default_factory=list)  # (dim, dim), see `LowerContext.note_saving`
     faults: list[Fault] = field(default_factory=list)  # bad data that kernels may report
     shared_ports: list[tuple[int, int]] = field(default_factory=list)  # buffers of an input and an output, see `Lowered.shared`
     ports: dict[Buffer, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # inputs and outputs: number, dims
@@ -163,6 +164,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
     _share(plan, numbers, lowered)
     plan.checks = [(dim_of(size), dim_of(target)) for size, target in dict.fromkeys(lowered.checks)]
     plan.equalities = [(dim_of(size), dim_of(other)) for size, other in dict.fromkeys(lowered.equalities)]
+    plan.savings = [(dim_of(beyond), dim_of(saved)) for beyond, saved in lowered.savings]
     plan.faults = lowered.faults
     plan.shared_ports = [(number_of(read), number_of(written)) for read, written in lowered.shared]
     plan.symbols = tuple(sorted({name for dim in plan.dims for name in symbols_of(dim)}))
@@ -214,6 +216,7 @@ def image_of(plan: NativePlan) -> ProgramImage:
         "state": [(number, plan.sizes[number], state.growth.value) for number, state in states],
         "checks": plan.checks,
         "equalities": plan.equalities,
+        "savings": plan.savings,
         "shared": plan.shared_ports,
         "bindings": [(plan.symbols.index(symbol), *where) for symbol, where in bindings.items() if symbol in plan.symbols],
     }

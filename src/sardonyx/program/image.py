@@ -37,6 +37,8 @@ TABLES: Final = {  # name -> columns
     "fault_buffers": 1,
     "checks": 2,  # dim that must be 1 or equal to the other dim
     "equalities": 2,  # dims that must be equal
+    # dims that estimate nanoseconds: what steps take beyond their work, what they would save in a program for just these sizes
+    "savings": 2,
     "shared": 2,  # buffers of an input and of an output that may be the same memory (see `lower.attention.cache`)
     "bindings": 3,  # symbol, the input and the axis its value is read from
 }
@@ -87,6 +89,7 @@ class ProgramImage:
     fault_buffers: Array
     checks: Array
     equalities: Array
+    savings: Array
     shared: Array
     bindings: Array
 

@@ -181,6 +181,7 @@ class Lowered:
     equalities: list[tuple[Dim, Dim]] = field(default_factory=list)  # must be equal at run time
     faults: list[Fault] = field(default_factory=list)  # fault code n, counted from 1, means faults[n - 1]
     shared: list[tuple[Buffer, Buffer]] = field(default_factory=list)  # an input and an output that may be the same memory
+    savings: list[tuple[Dim, Dim]] = field(default_factory=list)  # see `LowerContext.note_saving`
     regions: list[Any] = field(default_factory=list)  # for each step, the sides of Ifs it is on
     whole_ifs: set[Node] = field(default_factory=set)  # Ifs that must stay whole: what runs on one side only must not decide all
 

@@ -66,10 +66,14 @@ class MixedProgram(Executable):
         return results
 
     def run_checked(
-        self, feeds: Mapping[str, Any], targets: Sequence[Array | None] = (), shared: Mapping[int, str] | None = None
+        self,
+        feeds: Mapping[str, Any],
+        targets: Sequence[Array | None] = (),
+        shared: Mapping[int, str] | None = None,
+        control: RunControl | None = None,
     ) -> list[Any]:
         """The outputs for feeds whose types and shapes fit the model; Python makes some of them, so targets are left alone."""
-        return self.run_named(feeds, _UNCONTROLLED)
+        return self.run_named(feeds, control or _UNCONTROLLED)
 
     def _learn(self, feeds: Mapping[str, Any]) -> None:
         """Remember feeds that were checked in full, and ran."""

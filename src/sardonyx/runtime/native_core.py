@@ -21,6 +21,7 @@ from sardonyx.runtime.arena import Arena, ArenaLayout
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from sardonyx.runtime.sizes_apart import SizesApart
     from sardonyx.runtime.state import StateSet
 
     class Workers(Protocol):  # for type checkers only: making it takes time at every start
@@ -134,6 +135,7 @@ class NativeCore:
         self._layout = ArenaLayout(image, [number for number in image.arena[:, 0].tolist() if number not in late], pool.workers)
         self._state_buffers, self._state_sizes, self._state_growth = image.state.T
         self._late_layouts: dict[tuple[int, ...], ArenaLayout] = {}
+        self.apart: SizesApart | None = None  # sizes that other programs serve, if any do
         self._load = load
         self._constants: dict[int, Array] | None = None
         self._fixed_bases = np.zeros(image.buffer_count, np.int64)
@@ -181,6 +183,17 @@ class NativeCore:
             symbols[symbol] = size
         return tuple(symbols)
 
+    def left_to_others(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
+        """The values of the symbols for inputs of these shapes, if other programs are to serve them; None if this one does."""
+        symbols = self.symbols(shapes)
+        dims = np.array(self.image.sizes(*symbols), np.int64)
+        try:
+            if self.apart is not None:
+                self.apart.check(symbols, dims, dims[self.work_numbers])
+        except SizeConflict:
+            return symbols
+        return None
+
     def fit(self, context: RunMemory, shapes: Sequence[Sequence[int]], data_dependent: Sequence[int] = ()) -> None:
         """Set a context up for inputs of these shapes, all in order; inputs and outputs get no addresses."""
         known = self.symbols(shapes, data_dependent)
@@ -213,6 +226,8 @@ class NativeCore:
         if self._has_rules:
             self._check_rules(dims, is_open)
         work = dims[self.work_numbers]
+        if self.apart is not None:
+            self.apart.check(symbols, dims, work)
         context.table[self._work_slots] = np.maximum(work // SHARED_FROM, 1)
         context.alone = self.pool.workers == 1 or not (work >= 2 * PARALLEL_FROM).any()
         context.long = int(work.sum()) >= LONG_FROM

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sardonyx.formats.program.read import ProgramFile
 from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.saved import CacheEntry, SavedProgram, read
+from sardonyx.runtime.sizes_apart import SizesApart
 from sardonyx.runtime.specialisations import MOST_SPECIALISATIONS, SpecialisationKey, SpecialisationTable
 
 _MOST_ABSENT: Final = 256  # specialisations that are known to have no program
@@ -37,10 +38,17 @@ class SavedSpecialisations(SavedProgram):
         self._all_there = False  # no further one gets a program of its own
         self._main: Executable | None = None
         self._has_main = file.has_program
+        self._apart: SizesApart | None = None  # if the program for all is a single call: sizes that it leaves to others
+        if file.has_savings:
+            main = self._for_all()
+            self._apart = None if main is None else SizesApart.of(main)
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """All outputs, if this run can go the short way; None if it needs `run`."""
-        results = self._specialisations.run(feeds)
+        if self._apart is not None and self._main is not None:
+            results = self._specialisations.run_or(self._main, feeds)
+        else:
+            results = self._specialisations.run(feeds)
         if results is None and self._full is not None:  # it knows specialisations that cannot be saved
             results = self._full.run_fast(feeds)
         if results is None:
@@ -55,16 +63,26 @@ class SavedSpecialisations(SavedProgram):
         if specialisation in self._compiled:
             return None
         found = self._others.get(specialisation) or self._specialisations.find(specialisation)
+        symbols = self._left_by_main(feeds) if found is None else None
+        if self._apart is not None and found is None and symbols is None:
+            return self._for_all()
         if found is None and specialisation not in self._absent:
             found = self._read(specialisation)
-        if found is not None:
-            return found
-        if not self._all_there:
+        if found is None and not self._all_there:
             self._all_there = self._has_main and self._entry.specialisation_count() >= MOST_SPECIALISATIONS
-        if self._all_there:
-            return self._for_all()
-        self._compiled.add(specialisation)
-        return None
+        is_general = found is None and self._all_there
+        if found is None and not is_general:
+            self._compiled.add(specialisation)
+        if self._apart is not None and symbols is not None:
+            self._apart.take(symbols) if is_general else self._apart.leave(symbols)
+        return self._for_all() if is_general else found
+
+    def _left_by_main(self, feeds: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """The sizes of these feeds, if the program for all leaves them to others."""
+        if self._apart is None or self._main is None:
+            return None
+        core = self._main.core
+        return core.left_to_others([feeds[port.name].shape for port in core.image.inputs])
 
     def _read(self, specialisation: SpecialisationKey) -> Executable | None:
         file = read(self._entry, specialisation)
@@ -88,11 +106,17 @@ class SavedSpecialisations(SavedProgram):
 
     def _drop(self, program: Executable) -> None:
         if program is self._main:
-            self._main, self._has_main, self._all_there = None, False, False
+            self._main, self._has_main, self._all_there, self._apart = None, False, False, None
         for specialisation in [specialisation for specialisation, other in self._others.items() if other is program]:
             del self._others[specialisation]
             self._compiled.add(specialisation)
         self._compiled.update(self._specialisations.drop(program))
+
+    def short_program(self, names: Sequence[str]) -> Executable | None:
+        """The program that has computed these values before, if it has a short way to run."""
+        if self._apart is not None and list(names) == [port.name for port in self.outputs]:
+            return self._main
+        return super().short_program(names)
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""

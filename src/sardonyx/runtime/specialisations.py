@@ -1,7 +1,7 @@
-"""Specialisations: a model compiled for the shapes of one run's inputs and for the numbers that decide its branches.
+"""Specialisations: a model compiled for the shapes of one run's inputs and for the numbers that decide its branches and axes.
 
-A model that is not native as a whole is often native for one of these: they tell which side of an If is taken and how large
-everything is. The first few are compiled when they come, and saved; this table finds their programs.
+A model that is not native as a whole is often native for one of these: they tell which side of an If is taken, along which axes
+others work, and how large everything is. The first few are compiled when they come, and saved; this table finds their programs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from sardonyx.runtime.executable import Executable
 
 MOST_SPECIALISATIONS: Final = 4  # that get programs of their own
 
-# Each input's name, shape, and number if it decides a branch
-SpecialisationKey: TypeAlias = tuple[tuple[str, tuple[int, ...], "int | None"], ...]
+# Each input's name, shape, and what it holds if that decides
+SpecialisationKey: TypeAlias = tuple[tuple[str, tuple[int, ...], "int | tuple[int, ...] | None"], ...]
 
 
 class SpecialisationTable:
-    """Programs by specialisation. `deciding` names the inputs of one whole number that conditions are computed from."""
+    """Programs by specialisation. `deciding` names the inputs of a few whole numbers that conditions or axes depend on."""
 
     def __init__(self, deciding: Sequence[str]) -> None:
         self.deciding = tuple(deciding)
@@ -33,8 +33,7 @@ class SpecialisationTable:
         for name, array in sorted(feeds.items()):
             if type(array) is not np.ndarray:
                 return None
-            number = int(array.item()) if name in self.deciding and array.size == 1 else None
-            entries.append((name, array.shape, number))
+            entries.append((name, array.shape, _held(array) if name in self.deciding else None))
         return tuple(entries)
 
     def put(self, specialisation: SpecialisationKey, program: Executable) -> None:
@@ -56,9 +55,18 @@ class SpecialisationTable:
         specialisation, program = self._last
         for name, shape, number in specialisation:
             array = feeds.get(name)
-            if type(array) is not np.ndarray or array.shape != shape or (number is not None and array.item() != number):
+            if type(array) is not np.ndarray or array.shape != shape or (number is not None and _held(array) != number):
                 return None
         return program.run(feeds)
+
+    def run_or(self, general: Executable, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs, by the program of the feeds' specialisation or else by the one for all; None if this run needs a look."""
+        results = self.run(feeds)
+        if results is None and self._programs:
+            specialisation = self.key_of(feeds)
+            program = None if specialisation is None else self.find(specialisation)
+            results = None if program is None else program.run(feeds)
+        return general.run(feeds) if results is None else results
 
     def drop(self, program: Executable) -> list[SpecialisationKey]:
         """Forget a program; the specialisations it served."""
@@ -73,3 +81,8 @@ class SpecialisationTable:
         """Give memory kept for later runs back."""
         for program in self._programs.values():
             program.shrink()
+
+
+def _held(array: np.ndarray[Any, Any]) -> int | tuple[int, ...]:
+    """What an array of a few whole numbers holds."""
+    return int(array.item()) if array.size == 1 else tuple(map(int, array.ravel().tolist()))

@@ -96,6 +96,11 @@ class ProgramFile:
         return self._read
 
     @property
+    def has_savings(self) -> bool:
+        """Whether it is a single call that serves some sizes worse than programs of their own do."""
+        return self.has_program and not self._is_segmented and len(self.container["savings"]) > 0
+
+    @property
     def has_description(self) -> bool:
         """Whether it says what the model takes and gives."""
         return len(self.container["metadata"]) == 1

@@ -43,6 +43,7 @@ TABLES: Final[Schema] = {
     "state": (46, ("buffer", "dim", COUNT)),
     "states": (47, ("text", "text")),  # for each row of `state`: what it holds, element type
     "shared": (48, ("buffer", "buffer")),  # of an input and an output that may be the same memory
+    "savings": (49, ("dim", "dim")),
     # Code and constants
     "objects": (50, (COUNT, COUNT)),  # span of the record's bytes
     # buffer, element type, span of `constant_shapes`, key in a weight store, position among the contents, bytes, checksum
@@ -104,7 +105,7 @@ SEGMENT_TABLES: Final[Schema] = {
 
 IMAGE_TABLES: Final = (
     "dim_slots", "work_slots", "address_slots", "arena", "worker", "state", "late", "fault_buffers", "checks",
-    "equalities", "shared", "bindings",
+    "equalities", "savings", "shared", "bindings",
 )  # fmt: skip
 INPUT, OUTPUT = 0, 1  # directions of ports
 NATIVE, SIZES, CALL = range(3)  # kinds of segments

@@ -20,7 +20,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.lower.candidates import Alternative, write_fastest
-from sardonyx.lower.conv.conv_choice import COMPUTED, ROW_TILE, TILES, candidates, fewest_tiles, is_lane_grouped
+from sardonyx.lower.conv.conv_choice import COMPUTED, ROW_TILE, TILES, candidates, fewest_tiles, is_lane_grouped, note_saving
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_strides, blocked_view, window_geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
 from sardonyx.lower.conv.winograd import lower_winograd, lower_winograd_rows, tile_count
@@ -165,6 +165,7 @@ def lower_fastest(task: Task, *, plain: bool, exact: bool) -> None:
         lower_computed(task)
         return
     found = candidates(task, plain=plain, exact=exact)
+    note_saving(task, next(iter(found)))
     alternatives = [Alternative(algorithm, estimate, partial(_lower, task, algorithm)) for algorithm, estimate in found.items()]
     write_fastest(task.ctx, alternatives, task.usual)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, sqrt
 from typing import Final
 
-from sardonyx.ir.dims import Dim, product
+from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, product
 from sardonyx.ir.graph import Graph
 from sardonyx.kernel.conv.winograd import TAPS
 from sardonyx.lower.conv.conv_geometry import Geometry
@@ -14,7 +14,6 @@ from sardonyx.lower.conv.winograd import is_winograd, is_winograd_row, row_tile_
 from sardonyx.lower.conv.winograd_weights import relative_error, relative_row_error
 from sardonyx.lower.derived import data_of, is_fixed, part_of
 from sardonyx.target import cost
-from sardonyx.target.target import Target
 
 _LANE_SUM: Final = 10  # operations that add up the lanes of a vector
 _NARROW_OUTPUTS: Final = 4  # channels up to which lanes may be input channels instead
@@ -96,6 +95,42 @@ def estimates(task: Task) -> dict[Algorithm, int]:
     return times
 
 
+def note_saving(task: Task, algorithm: Algorithm) -> None:
+    """Note what an algorithm that was chosen for usual images costs more, for the sizes of a run, than the best for just these.
+
+    Winograd's transformed weights are up to four times as large: few pixels wait for them. Of an image of one pixel a kernel that
+    knows its size reads one tap alone.
+    """
+    weights, geometry, target = task.weights, task.geometry, task.ctx.target
+    sizes = (task.x.shape[0], *geometry.out)
+    if algorithm not in ("direct", "winograd_rows", *TILES) or all(isinstance(size, int) for size in sizes):
+        return
+    lanes = weights.groups * ceildiv_int(weights.outputs, task.block) * task.block
+    fetched = cost.weights(weights.inputs * lanes * geometry.taps * 4, target)
+    reached = product([_reached_taps(geometry, axis) for axis in range(len(geometry.kernel))])
+    computing = cost.conv(product(sizes) * reached * (2 * weights.inputs * lanes), target)
+    best = dim_max(computing, fetched * reached // geometry.taps)
+    if algorithm == "direct":
+        work = cost.conv(product(sizes) * (2 * weights.inputs * lanes * geometry.taps), target)
+        taken = dim_max(work, fetched)
+    elif algorithm == "winograd_rows":
+        work, taken = _row_times(task, row_tile_count(task.x.shape[0], geometry, ROW_TILE))
+    else:
+        work, taken = _tile_times(task, TILES[algorithm], tile_count(task.x.shape[0], geometry, TILES[algorithm]))
+        if algorithm == "winograd4":
+            best = dim_min(best, _tile_times(task, 2, tile_count(task.x.shape[0], geometry, 2))[1])
+    saved = dim_max(taken - best, 0)
+    if saved != 0:
+        some = dim_min(product(sizes), 1)  # no pixels take no time
+        task.ctx.note_saving(some * (taken - work), some * saved)
+
+
+def _reached_taps(geometry: Geometry, axis: int) -> Dim:
+    """How many taps along an axis reach the image from any place, about."""
+    taps = geometry.kernel[axis]
+    return taps if taps == 1 else dim_min(taps, ceildiv(2 * geometry.size[axis] - 1, geometry.dilation[axis]))
+
+
 def is_lane_grouped(weights: Weights, block: int) -> bool:
     """Whether groups are so small, and alike, that lanes stay apart: depthwise, or several channels of one block."""
     same = weights.groups > 1 and weights.inputs == weights.outputs
@@ -116,16 +151,24 @@ def _direct_time(task: Task) -> int:
     lanes = weights.groups * ceildiv_int(weights.outputs, task.block) * task.block
     products = pixels * weights.inputs * lanes * task.geometry.taps
     fetched = weights.inputs * lanes * task.geometry.taps * 4
-    return _time(cost.conv(2 * products, task.ctx.target), fetched, task.ctx.target)
+    return max(_number(cost.conv(2 * products, task.ctx.target)), cost.weights(fetched, task.ctx.target))
 
 
 def _winograd_time(task: Task, tile: int) -> int:
+    return _number(_tile_times(task, tile, _usual_tiles(task, tile))[1])
+
+
+def _tile_times(task: Task, tile: int, tiles: Dim) -> tuple[Dim, Dim]:
+    """How long it takes to compute so many tiles, and with waiting for weights."""
     weights, target = task.weights, task.ctx.target
-    tiles = max(_usual_tiles(task, tile), _FEWEST_TILES)
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
     taps = tap_group_count(task.geometry)
     fetched = (tile + TAPS - 1) ** 2 * taps * weights.groups * weights.inputs * lanes * 4
-    return _time(weights.groups * cost.winograd(tiles, weights.inputs, lanes, tile, taps, target), fetched, target)
+
+    def computing(tiles: Dim) -> Dim:
+        return weights.groups * cost.winograd(tiles, weights.inputs, lanes, tile, taps, target)
+
+    return computing(tiles), dim_max(computing(dim_max(tiles, _FEWEST_TILES)), cost.weights(fetched, target))
 
 
 def _usual_tiles(task: Task, tile: int) -> int:
@@ -138,18 +181,25 @@ def _usual_tiles(task: Task, tile: int) -> int:
 
 
 def _winograd_row_time(task: Task) -> int:
+    return _number(_row_times(task, task.usual(row_tile_count(task.x.shape[0], task.geometry, ROW_TILE)))[1])
+
+
+def _row_times(task: Task, tiles: Dim) -> tuple[Dim, Dim]:
+    """The same for tiles along one axis."""
     weights, target = task.weights, task.ctx.target
-    tiles = max(task.usual(row_tile_count(task.x.shape[0], task.geometry, ROW_TILE)), _FEWEST_TILES)
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
     taps = ceildiv_int(task.geometry.taps, TAPS)
     fetched = (ROW_TILE + TAPS - 1) * taps * weights.groups * weights.inputs * lanes * 4
-    return _time(weights.groups * cost.winograd_rows(tiles, weights.inputs, lanes, ROW_TILE, taps, target), fetched, target)
+
+    def computing(tiles: Dim) -> Dim:
+        return weights.groups * cost.winograd_rows(tiles, weights.inputs, lanes, ROW_TILE, taps, target)
+
+    return computing(tiles), dim_max(computing(dim_max(tiles, _FEWEST_TILES)), cost.weights(fetched, target))
 
 
-def _time(computing: Dim, fetched: int, target: Target) -> int:
-    """Weights are fetched while others are multiplied."""
-    assert isinstance(computing, int)
-    return max(computing, cost.weights(fetched, target))
+def _number(time: Dim) -> int:
+    assert isinstance(time, int)
+    return time
 
 
 def _is_exact_enough(task: Task, algorithm: Algorithm) -> bool:

@@ -146,6 +146,7 @@ def _feeds(text: str, sizes: dict[str, int], seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_it_is_recognised(name: str) -> None:
     explained = explain_model(_content(GRAPHS[name]))
+    assert not explained.host_steps
     assert "SoftmaxAttention" in {node.operator for node in explained.nodes}
     assert not {"Softmax", "MatMul", "FusedMatMul"} & {node.operator for node in explained.nodes}
 

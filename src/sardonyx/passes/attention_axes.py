@@ -18,9 +18,9 @@ import numpy as np
 
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Value
-from sardonyx.ir.types import Shape
+from sardonyx.ir.types import Shape, TensorType
 from sardonyx.passes.protocol import is_standard
-from sardonyx.passes.rewriter import Rewriter
+from sardonyx.passes.rewriter import Rewriter, dtype_of
 
 _COUNTS_ZERO = 14  # the opset version since which a Reshape takes a size of 0 as it is, if asked to
 
@@ -89,7 +89,10 @@ def regrouped(g: Rewriter, value: Value, outer: Sequence[Dim]) -> Value:
                 whole = g.op("Mul", whole, size_at(axis))
             known = int(np.prod([each for each in outer if isinstance(each, int)], dtype=np.int64))
             made.append(whole if known == 1 else g.op("Div", whole, g.constant(np.array([known], np.int64), "heads")))
-    return g.op("Reshape", value, g.op("Concat", *made, axis=0), **attrs)
+    result = g.op("Reshape", value, g.op("Concat", *made, axis=0), **attrs)
+    dtype = dtype_of(value)
+    result.type = None if dtype is None else TensorType(dtype, tuple(wanted))
+    return result
 
 
 def mask_axes(mask: Shape, scores: Shape, outer: tuple[Dim, Dim]) -> tuple[Dim, ...] | None:

@@ -334,19 +334,19 @@ class FuseAttention(Rule[_Attention]):
             (facts.values or weighted.b, weighted.b_order),
         )
         q, k, v = (g.op("Transpose", value, perm=list(order)) if order else value for value, order in sources)
+        factor = found.scores.factor
+        if factor is not None:
+            q = g.op("Mul", q, factor)  # it has the axes that q has before time, and one element for the others
+        if facts.outer is not None and facts.shared is not None:
+            q, k, v = (regrouped(g, each, axes) for each, axes in ((q, facts.outer), (k, facts.shared), (v, facts.shared)))
         rank = len(q.shape or ())
         swapped = [*range(rank - 2), rank - 1, rank - 2]
         if product.is_a_transposed:
             q = g.op("Transpose", q, perm=swapped)
-        if found.scores.factor is not None:
-            q = g.op("Mul", q, found.scores.factor)
         if not product.is_transposed:
             k = g.op("Transpose", k, perm=swapped)
         if weighted.is_transposed:
             v = g.op("Transpose", v, perm=swapped)
-        if facts.outer is not None and facts.shared is not None:
-            q, k, v = (regrouped(g, each, axes) for each, axes in ((q, facts.outer), (k, facts.shared), (v, facts.shared)))
-            swapped = [0, 1, 3, 2]
         masks, attrs = [_grouped_mask(g, mask, facts) for mask in found.scores.masks], {"scale": found.scores.scale}
         operands = [q, k, v]
         if len(masks) == 1 and masks[0].low is not None:

@@ -16,7 +16,7 @@ Arguments: the sizes of the axes, then for each operand its address and its stri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import field
 from typing import Literal, TypeAlias
 
@@ -94,6 +94,8 @@ class LoopKernel:
             )
             if deviations and (self.reduce == "middle" or not alone):
                 raise ValueError("squared deviations are computed along rows, with nothing else but the sum of the same value")
+        if is_overwritten(self.stores, self.results, self.stash):
+            raise ValueError("a value that is kept between walks is written over before its last reader")
 
     @property
     def row_axes(self) -> int:
@@ -118,12 +120,7 @@ class LoopKernel:
     @cached_property
     def levels(self) -> tuple[tuple[Expr, ...], ...]:
         """Reductions that can be computed in one walk, walk by walk."""
-        level: dict[Expr, int] = {}
-        for reduction in self.reductions:
-            inner = [level[node] for node in walk(reduction.args) if node.op == "reduced"]
-            level[reduction] = max(inner, default=-1) + 1
-        count = max(level.values(), default=-1) + 1
-        return tuple(tuple(node for node in self.reductions if level[node] == number) for number in range(count))
+        return _levels(self.reductions)
 
     @cached_property
     def key(self) -> str:
@@ -148,15 +145,18 @@ class LoopKernel:
         return Arguments(numbers("sizes", self.axes), tensors("operands", len(self.operands), self.axes))
 
 
-def surface(roots: Iterable[Expr]) -> list[Expr]:
-    """The nodes one walk computes, arguments before their users: what finished reductions were made of is not among them."""
+def surface(roots: Iterable[Expr], kept: Container[Expr] = ()) -> list[Expr]:
+    """The nodes one walk computes, arguments before their users: what finished reductions were made of is not among them.
+
+    Nor is what `kept` values were made of.
+    """
     done: dict[Expr, None] = {}
     stack = list(roots)
     stack.reverse()
     while stack:
         node = stack[-1]
         missing = []
-        if node not in done and node.op != "reduced":
+        if node not in done and node.op != "reduced" and node not in kept:
             missing = [arg for arg in reversed(node.args) if arg not in done]
         if missing:
             stack += missing
@@ -164,6 +164,39 @@ def surface(roots: Iterable[Expr]) -> list[Expr]:
         stack.pop()
         done[node] = None
     return list(done)
+
+
+def _levels(reductions: Sequence[Expr]) -> tuple[tuple[Expr, ...], ...]:
+    """Reductions, those that others depend on first, as they can be computed in one walk each."""
+    level: dict[Expr, int] = {}
+    for reduction in reductions:
+        inner = [level[node] for node in walk(reduction.args) if node.op == "reduced"]
+        level[reduction] = max(inner, default=-1) + 1
+    count = max(level.values(), default=-1) + 1
+    return tuple(tuple(node for node in reductions if level[node] == number) for number in range(count))
+
+
+def is_overwritten(
+    stores: Sequence[tuple[int, Expr]], results: Sequence[tuple[int, Expr]], stash: Sequence[tuple[int, Expr]]
+) -> bool:
+    """Whether some memory gets another value while a later walk still reads the one that was kept there."""
+    if not stash:
+        return False
+    reductions = [node for node in walk([value for _, value in (*stores, *results)]) if node.op == "reduced"]
+    last = [value for _, value in stores]
+    memory: dict[Expr, int] = {}
+    held: dict[int, Expr] = {}
+    for values in [*([node.args[0] for node in level] for level in _levels(reductions)), last]:
+        inside = set(surface(values))
+        now = [(operand, value) for operand, value in stash if value in inside and value not in memory]
+        read = surface([*values, *(value for _, value in now)], memory)
+        if any(node in memory and held[memory[node]] != node for node in read):
+            return True
+        if len({operand for operand, _ in now}) < len(now):
+            return True
+        for operand, value in now:
+            memory[value], held[operand] = operand, value
+    return False
 
 
 def _loaded(roots: Iterable[Expr]) -> frozenset[int]:

@@ -21,6 +21,7 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.expr import FLOATS, Expr, const, load, reduced, size, walk
+from sardonyx.kernel.loops import is_overwritten
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type, lower_loop
@@ -229,21 +230,24 @@ class Rows:
             self._loop(results, tuple(1 if axis in self.axes else dim for axis, dim in enumerate(self.shape)))
             return
         if stores or results or stash:
-            self._keep(stores, stash)
+            self._keep(stores, results, stash)
             self._step(stores, results, stash)
 
-    def _keep(self, stores: list[tuple[int, Expr]], stash: list[tuple[int, Expr]]) -> None:
+    def _keep(self, stores: list[tuple[int, Expr]], results: list[tuple[int, Expr]], stash: list[tuple[int, Expr]]) -> None:
         """Decide which values are kept in memory between walks; those a rule stores anyway are stored when they are kept."""
         operations = sum(1 for node in walk([self.x]) if node.args)
         wanted = [self.x] if operations > _CHEAP and all(value is not self.x for _, value in stash) else []
         for value in dict.fromkeys([*wanted, *self._stash]):
             own = next((item for item in stores if item[1] is value), None)
-            free = next((number for number, _ in stores if self._memory_type(number) == value.type), None)
             if own is not None:
                 stores.remove(own)
                 stash.append(own)
-            elif free is not None:
-                stash.append((free, value))
+                continue
+            for number, _ in stores:
+                fits = self._memory_type(number) == value.type
+                if fits and not is_overwritten(stores, results, [*stash, (number, value)]):
+                    stash.append((number, value))
+                    break
 
     def _memory_type(self, number: int) -> str:
         return self.views[number].buffer.dtype.name

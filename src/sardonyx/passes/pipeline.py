@@ -151,6 +151,7 @@ _LAYOUT: Final[tuple[Optimization, ...]] = (
     later("TransposeSoftmax"),  # after PushTransposes, which would take its Transposes out again
     RemoveUnused(),
     later("HalveProducts"),  # of all products there are, those of integers and of attention taken out
+    later("ScaleKernels"),
     later("FormConv"),
     later("FitGroups"),
     later("AssignLayout"),  # the patterns above know standard convolutions

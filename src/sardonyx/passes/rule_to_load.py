@@ -101,6 +101,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "AssignChannelsLast": ("assign_channels_last", "MaxPool QLinearConv", ("NhwcTransformer",)),
     "FormChannelConv": ("form_channel_convs", "MatMul", ()),
     "TransposeSoftmax": ("transpose_softmax", "LogSoftmax Softmax", ()),
+    "ScaleKernels": ("scale_kernels", "Conv", ()),
     "FormConv": ("form_convs", "ConvTranspose", ()),
     "FitGroups": ("fit_groups", "Conv ConvTranspose", ()),
     "HalveProducts": ("halve_products", "FusedMatMul Gemm MatMul", ()),
@@ -126,6 +127,7 @@ _NEEDS: Final[dict[str, str]] = {
     "FuseMish": "Tanh",
     "FuseQuickGelu": "Sigmoid",
     "FormChannelConv": "Transpose",
+    "ScaleKernels": "Mul",
     "FuseAttention": "Softmax",
 }
 

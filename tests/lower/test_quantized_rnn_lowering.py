@@ -110,7 +110,7 @@ def test_every_target_agrees(target: str, kind: Any, is_centred: bool) -> None:
 
 @settings(max_examples=20)
 @given(
-    steps=st.integers(0, 5), batch=st.integers(0, 4), inputs=st.integers(1, 9), hidden=st.integers(1, 40),
+    steps=st.integers(0, 5), batch=st.integers(0, 11), inputs=st.integers(1, 9), hidden=st.integers(1, 40),
     direction=st.sampled_from(["forward", "reverse", "bidirectional"]), lengths=st.booleans(), initial=st.booleans(),
 )  # fmt: skip
 def test_layers_of_any_size_agree(steps: int, batch: int, inputs: int, hidden: int, **form: Any) -> None:
@@ -127,6 +127,17 @@ def test_results_do_not_depend_on_threads() -> None:
     whole = check(content, feeds)
     for ours, again in zip(whole, check(content, feeds, workers=2)):
         np.testing.assert_array_equal(ours, again)
+
+
+@pytest.mark.parametrize(("hidden", "direction"), [(184, "forward"), (190, "reverse"), (440, "bidirectional")])
+@settings(max_examples=6, deadline=None)
+@given(steps=st.integers(0, 5), batch=st.integers(0, 9), lengths=st.booleans(), initial=st.booleans())
+def test_workers_share_the_hidden_units(hidden: int, direction: str, steps: int, batch: int, **form: Any) -> None:
+    content, feeds = model(steps, batch, 6, hidden, direction=direction, **form)
+    whole = check(content, feeds)
+    for workers in (2, 3):
+        for ours, again in zip(whole, check(content, feeds, workers=workers)):
+            np.testing.assert_array_equal(ours, again)
 
 
 def test_infinite_states_stay_in_bounds() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from native_support import assert_native_agrees, compile_native, host_nodes, run
 from sardonyx import errors
 from sardonyx.compile import assemble
 from sardonyx.ir.tensor import Array
+from sardonyx.kernel.matmul.matmul import MatMulKernel
 from sardonyx.kernel.rnn.rnn import RecurrentKernel
 from sardonyx.program.steps import KernelStep
 from targets import here, library_for
@@ -264,6 +266,21 @@ def test_workers_share_the_hidden_units_of_batches(
             np.testing.assert_array_equal(first, second)
     if steps or options["symbolic"]:
         assert "0" in {kernel.part for kernel in recurrent_kernels(content)}
+
+
+def test_inputs_whose_rows_lie_apart_are_one_product() -> None:
+    rng = np.random.default_rng(2)
+    weights = {"W": rng.standard_normal((1, 80, 24)) / 5, "R": rng.standard_normal((1, 80, 20)) / 5}
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (float[B,24,T] x) => (float[T,1,B,20] y) '
+    layer = onnx.parser.parse_model(head + "{ t = Transpose<perm = [2, 0, 1]>(x) y = LSTM<hidden_size = 20>(t, W, R) }")
+    layer.graph.initializer.extend(numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items())
+    content = layer.SerializeToString()
+    for batch, steps in ((1, 7), (3, 5), (0, 2), (2, 0), (5, 1)):
+        feeds = {"x": guarded(rng.standard_normal((batch, 24, steps)).astype(np.float32))}
+        assert_native_agrees(content, feeds, rtol=2e-5, atol=2e-5)
+    _, compiled = compile_native(content)
+    kernels = [step.kernel for step in compiled.lowered.steps if isinstance(step, KernelStep)]
+    assert [kernel.batch for kernel in kernels if isinstance(kernel, MatMulKernel)] == [0]
 
 
 def test_one_program_serves_batches_and_lengths_of_any_size() -> None:

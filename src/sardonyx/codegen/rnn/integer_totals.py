@@ -99,27 +99,37 @@ class IntegerTotals:
         return moved
 
     def product(
-        self, plane: str, row: str, weights: str, strip: str, first_block: str, count: int, gates: int, tile: str
+        self, plane: str, row: str, height: int, weights: str, strip: str, first_block: str, count: int, gates: int, tile: str
     ) -> None:
-        """The totals of one row, for all gates of `count` blocks: vectors [block][gate] in the tile.
+        """The totals of some rows, for all gates of `count` blocks: vectors [row][block][gate] in the tile.
 
         `weights` are those of the first block, `strip` the words of a block, `first_block` counts those of all directions.
         """
         f, lanes = self.f, self.lanes
-        bytes_ = f.element(plane, "float", f.mul(row, self.width))
+        rows = [f.element(plane, "float", f.mul(f.add(row, number), self.width)) for number in range(height)]
         starts = [f.element(weights, "i32", f.mul(strip, block)) for block in range(count)]
-        nothing = [(self.integers, constant("i32", 0, lanes))] * (count * gates)
+        vectors = count * gates
+        nothing = [(self.integers, constant("i32", 0, lanes))] * (height * vectors)
         quad = f.loop(0, self.quads, 1, nothing)
-        four = self.e.load_scalar(f.element(bytes_, "i32", quad.index), "i32")
-        sums = []
-        for number, before in enumerate(quad.carry):
+        fours = [self.e.load_scalar(f.element(bytes_, "i32", quad.index), "i32") for bytes_ in rows]
+        sums = list(quad.carry)
+        for number in range(vectors):
             block, gate = divmod(number, gates)
             word = f.element(starts[block], "i32", f.add(f.mul(quad.index, gates * lanes), gate * lanes))
-            sums.append(dot_unsigned_bytes(self.e, before, four, self.e.load(word, "i32"), self.target))
+            column_words = self.e.load(word, "i32")
+            for index, four in enumerate(fours):
+                at = index * vectors + number
+                sums[at] = dot_unsigned_bytes(self.e, sums[at], four, column_words, self.target)
         sums = f.end(quad, sums)
+        for index, bytes_ in enumerate(rows):
+            of_row = sums[index * vectors : (index + 1) * vectors]
+            self._totals(bytes_, of_row, f.mul(first_block, gates * lanes), f.element(tile, self.floats, index * vectors))
+
+    def _totals(self, bytes_: str, sums: list[str], column: str, tile: str) -> None:
+        """What the sums of a row stand for."""
+        f, lanes = self.f, self.lanes
         scale = self.e.splat(self._scalar(self._parameter(bytes_, 0), "float"), "float")
         point, summed = (self.e.splat(self._scalar(self._parameter(bytes_, number), "i32"), "i32") for number in (1, 2))
-        column = f.mul(first_block, gates * lanes)
         for number, products in enumerate(sums):
             scales, distances, points = (f.element(base, "i32", f.add(column, number * lanes)) for base in self.columns)
             left = products

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Final
 
 from sardonyx.codegen.arguments import Loaded, MemRef
 from sardonyx.codegen.conversions import convert
@@ -31,6 +32,8 @@ from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.rnn.rnn import RecurrentKernel, RecurrentPass, tile_sizes
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
+
+_BYTE_TILES: Final = (4, 2, 1)  # heights, of sums of integers
 
 
 def emit_recurrent(kernel: RecurrentKernel, name: str, target: Target) -> FunctionBuilder:
@@ -101,8 +104,8 @@ class _RecurrentEmitter:
         if self.k.part.isdigit():
             self._emit_pass(int(self.k.part))
             return
-        if self.k.part == "window":
-            self._emit_window()
+        if self.k.part in ("window", "bytes"):
+            (self._emit_window if self.k.part == "window" else self._emit_bytes)()
             return
         f = self.f
         if self.k.part == "enter":
@@ -112,7 +115,7 @@ class _RecurrentEmitter:
             start_rounds(f, self.counter)
             f.branch(going)
             f.label(going)
-        if self.totals is not None:  # all rows of a direction are one unit: their range is that of all
+        if self.totals is not None and self.k.part == "all":  # all rows of a direction are one unit: their range is that of all
             direction, _, _, planes = self._directions("1")
             low, high = "0", self.rows
         else:
@@ -149,6 +152,14 @@ class _RecurrentEmitter:
         assert self.ahead is not None
         direction, low, high, _ = self._directions(self.blocks)
         self.ahead.first_window(direction.index, self._is_backwards(direction.index), low, high, self.tile)
+        self.f.end(direction)
+
+    def _emit_bytes(self) -> None:
+        """The bytes of the state of all rows at one time."""
+        assert self.totals is not None
+        direction, _, _, planes = self._directions("1")
+        read, _ = self._planes_at(planes, rounds_done(self.f, self.counter))
+        self.totals.quantize(self.rows, read, planes[-1])
         self.f.end(direction)
 
     def _directions(self, size: str) -> tuple[Loop, str, str, list[str]]:
@@ -263,9 +274,9 @@ class _RecurrentEmitter:
         strip = f.mul(depth, one.gates * self.lanes)  # elements, or words, of a block's weights
         weights = f.element(self.weights[number], self.element, f.mul(f.mul(step.direction, self.blocks), strip))
         if self.totals is not None:
-            self.totals.quantize(step.rows, source, planes[-1])
-            self._blocks(one, step, planes, planes[-1], weights, strip, (low, high), alone, 1)
-            return
+            if self.k.part == "all":
+                self.totals.quantize(step.rows, source, planes[-1])
+            source = planes[-1]
         if self.k.rows == 1:
             self._blocks(one, step, planes, source, weights, strip, (low, high), alone, 1)
             return
@@ -322,12 +333,17 @@ class _RecurrentEmitter:
         """Rows in tiles of nearly equal height."""
         f = self.f
         if self.totals is not None:
-            each = f.loop(0, step.rows)
-            row = f.add(step.first, each.index)
-            first = f.add(f.mul(step.direction, self.blocks), block)
-            self.totals.product(source, row, weights, strip, first, count, one.gates, self.tile)
-            self._gates(one, step, planes, row, "1", block, count)
-            f.end(each)
+            first, done = f.add(f.mul(step.direction, self.blocks), block), "0"
+            for several in _BYTE_TILES:
+                if several > most:
+                    continue
+                whole = f.sub(step.rows, f.let(f"urem i64 {f.sub(step.rows, done)}, {several}", "i"))
+                each = f.loop(done, whole, several)
+                row = f.add(step.first, each.index)
+                self.totals.product(source, row, several, weights, strip, first, count, one.gates, self.tile)
+                self._gates(one, step, planes, row, str(several), block, count)
+                f.end(each)
+                done = whole
             return
         columns = one.gates * self.lanes
         tile = MatmulTile(self.k.type, self.lanes, 1, one.gates, count, columns)

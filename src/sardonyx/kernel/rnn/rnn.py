@@ -35,7 +35,7 @@ Layouts (lanes = elements of a vector; the last block is filled up):
 Recurrent weights may be bytes (`is_quantized`, layers of one pass): [direction, block, quad of the depth, gate, lane, 4], with
 scales, sums of distances to zero points, and zero points of columns [direction, block, gate, lane]. Before every step the hidden
 state is quantized by the range of all rows, into one more plane; the products are sums of integers. The parallel range counts
-directions then.
+directions then, unless workers share the hidden units: a kernel before that of the pass makes the bytes.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class RecurrentKernel:
     # Not 0: the inputs are not multiplied yet, and have so many times at least (up to a `window`). One row, one pass.
     ahead: int = 0
     has_bias: bool = False  # of inputs that are multiplied here
-    # Or "enter", "leave", "window" (the first), or the number of a pass at one time
+    # Or "enter", "leave", "window" (the first), "bytes" (of the state at one time), or the number of a pass at one time
     part: str = "all"
 
     @cached_property
@@ -146,7 +146,7 @@ class RecurrentKernel:
     @property
     def has_counter(self) -> bool:
         """Whether it is given the counter of times."""
-        return self.part == "enter" or self.part.isdigit()
+        return self.part in ("enter", "bytes") or self.part.isdigit()
 
     @property
     def _projected(self) -> list[Field]:

@@ -189,7 +189,7 @@ class Layer:
         return cells.all()
 
     def _shares_units(self, cell: Cell) -> bool:
-        return not lies_transposed(self.node) and shares_units(self, [one.gates for one in cell.passes])
+        return shares_units(self, [one.gates for one in cell.passes], is_quantized=lies_transposed(self.node))
 
     # Weights in the order of the kernel
 
@@ -311,10 +311,15 @@ class Layer:
         gates = self.gates_of(self.w, range(self.gates))
         weights = self.arranged("input weights", self.gates, True, [Gates(0, (gates,))])
         matrix = View(weights.buffer, (weights.shape[0], columns), (columns, 1), weights.offset)
-        swapped = transposed(self.x, (1, 0, 2))
-        # Rows that follow each other in memory are one product, however many sequences there are: weights are read once.
-        is_swapped = swapped.is_contiguous and not self.x.is_contiguous
-        x = swapped if is_swapped else self.x
+        x, swapped = self.x, transposed(self.x, (1, 0, 2))
+        # Rows at equal distances in memory are one product, however many sequences there are: weights are read once.
+        is_swapped = swapped.is_contiguous and not x.is_contiguous
+        if is_swapped:
+            x = swapped
+        elif not _has_rows(x):
+            given = self.node.inputs[0]
+            assert given is not None
+            x = self.ctx.contiguous(given)
         shape = (*x.shape[:2], columns)
         target = self.ctx.scratch(dtypes.from_name(self.type), shape, "projected")
         value, views = accumulator(self.type), [target]
@@ -420,6 +425,12 @@ class Layer:
         label, nodes, accesses = self.group.label, self.labels, (distinct(reads), distinct(writes))
         entries = kernel.arguments.entries(**arguments)
         self.ctx.step(KernelStep(kernel, entries, units, work, *accesses, label, nodes, flops=flops))
+
+
+def _has_rows(view: View) -> bool:
+    """Whether the first two of three axes are one, of rows at equal distances."""
+    outer, inner = view.strides[:2]
+    return view.is_contiguous or 1 in view.shape[:2] or outer == view.shape[1] * inner
 
 
 def in_rows(ctx: LowerContext, value: Value) -> View:

@@ -24,16 +24,18 @@ if TYPE_CHECKING:
 # workers as it is, who need not meet; but large weights come from the second cache only if each of them reads a part.
 _SHARED_FROM: Final = {1: 30_000, 2: 190_000}
 _PER_NANOSECOND: Final = 25  # multiply-adds
+_BYTES_AT_ONCE: Final = 4  # multiply-adds of bytes that take as long as one of floats
 _AWAKE: Final = 32  # how much less it costs to share work with workers that are not asleep
 
 
-def shares_units(layer: Layer, passes: Sequence[int]) -> bool:
+def shares_units(layer: Layer, passes: Sequence[int], *, is_quantized: bool) -> bool:
     """Whether workers had better share the hidden units, time by time; `passes` has the gates of each.
 
     Sequences of a batch could be shared without meeting, but then every worker reads all weights, and few sequences use them
     more quickly than they come. Many take as long either way; and one who is held up keeps others waiting for one time only.
     """
-    return layer.steps != 0 and min(passes) * layer.hidden * layer.hidden >= _SHARED_FROM[layer.directions]
+    least = _SHARED_FROM[layer.directions] * (_BYTES_AT_ONCE if is_quantized else 1)
+    return layer.steps != 0 and min(passes) * layer.hidden * layer.hidden >= least
 
 
 def shared_steps(
@@ -63,8 +65,12 @@ def shared_steps(
     every = [one.gates * hidden * hidden for one in kernel.passes]
     flops: Dim = 2 * product([times, rows, sum(every)])
     units = layer.blocks * dim_min(times, 1)
+    if kernel.is_quantized:
+        once = dim_min(product([rows, times]), 1)
+        layer.step(replace(kernel, part="bytes"), counted, once, product([rows, hidden]), [*reads, *changing], writes)
     for number, products in enumerate(every):
-        work = product([rows, products // _PER_NANOSECOND, awake])
+        each = products // (_PER_NANOSECOND * (_BYTES_AT_ONCE if kernel.is_quantized else 1))
+        work = product([rows, each, awake])
         layer.step(replace(kernel, part=str(number)), counted, units, work, [*reads, *changing], writes, flops)
         flops = 0  # those of all passes are counted with the first
     rounds = RoundsKernel()
@@ -78,7 +84,7 @@ def shared_steps(
             (counter.buffer,),
             "rounds",
             layer.labels,
-            stretch=len(every) + 1,
+            stretch=len(every) + kernel.is_quantized + 1,
         )
     )
     if any(kernel.final):

@@ -340,8 +340,10 @@ class _RecurrentEmitter:
                 whole = f.sub(step.rows, f.let(f"urem i64 {f.sub(step.rows, done)}, {several}", "i"))
                 each = f.loop(done, whole, several)
                 row = f.add(step.first, each.index)
+                behind = self._unless_ended(one, step, row, str(several), block, count)
                 self.totals.product(source, row, several, weights, strip, first, count, one.gates, self.tile)
                 self._gates(one, step, planes, row, str(several), block, count)
+                self._go_on(behind)
                 f.end(each)
                 done = whole
             return
@@ -359,11 +361,13 @@ class _RecurrentEmitter:
         )
         if most == 1:
             at = f.element(source, "i8", f.mul(step.first, row_bytes))
+            behind = self._unless_ended(one, step, step.first, "1", block, count)
             if self.ahead is None:
                 self.tiles.call(tile, replace(arguments, a=at))
             else:
                 self.ahead.multiply(step.direction, step.backwards, step.time, block, tile, replace(arguments, a=at))
             self._gates(one, step, planes, step.first, "1", block, count)
+            self._go_on(behind)
             return
         tiles = self._max(f.let(f"udiv i64 {f.add(step.rows, most - 1)}, {most}", "i"), 1)
         least = f.let(f"udiv i64 {step.rows}, {tiles}", "i")
@@ -373,9 +377,43 @@ class _RecurrentEmitter:
         more = f.let(f"icmp slt i64 {loop.index}, {higher}", "c")
         height = f.add(least, f.let(f"zext i1 {more} to i64", "i"))
         at = f.element(source, "i8", f.mul(row, row_bytes))
+        behind = self._unless_ended(one, step, row, height, block, count)
         self.tiles.call_any(tile, height, range(1, most + 1), replace(arguments, a=at))
         self._gates(one, step, planes, row, height, block, count)
+        self._go_on(behind)
         f.end(loop)
+
+    def _unless_ended(self, one: RecurrentPass, step: _Step, row: str, height: str, block: str, count: int) -> str:
+        """What follows, up to `_go_on`, is for rows of which a sequence goes on; if all have ended, they keep their state."""
+        f = self.f
+        if not self.lengths:
+            return ""
+        each = f.loop(0, height, 1, [("i64", "0")])
+        length = self._length(f.add(row, each.index))
+        is_running = f.let(f"icmp slt i64 {step.time}, {length}", "c")
+        [some] = f.end(each, [f.let(f"or i64 {each.carry[0]}, {f.let(f'zext i1 {is_running} to i64')}", "i")])
+        running, ended, behind = f.fresh("running"), f.fresh("ended"), f.fresh("behind")
+        f.branch_if(f.let(f"icmp ne i64 {some}, 0", "c"), running, ended)
+        f.label(ended)
+        rows = f.loop(0, height)
+        blocks = f.loop(0, count)
+        index, column = f.add(row, rows.index), f.mul(f.add(block, blocks.index), self.lanes)
+        if any(slot == 0 for slot, _ in one.stores):
+            kept = self.e.load(self._pointer(step.read, index, column), self.k.type)
+            self.e.store(self._pointer(step.written, index, column), kept, self.k.type)
+        if one.output is not None and self.result is not None:
+            at = self._outside(self.result, step, step.time, index, column)
+            self._store_outside(at, constant(self.k.type, 0.0, self.lanes), f.sub(self.hidden, column))
+        f.end(blocks)
+        f.end(rows)
+        f.branch(behind)
+        f.label(running)
+        return behind
+
+    def _go_on(self, label: str) -> None:
+        if label:
+            self.f.branch(label)
+            self.f.label(label)
 
     # What becomes of the sums
 

@@ -20,6 +20,8 @@ blocks, and that of the others directions * rows. The kernels of the passes are 
 One sequence alone waits for its weights to come from a cache. So its inputs are multiplied in the kernel (`ahead`): those of the
 next few times, a window, together with the state, while multipliers have nothing else to do (`codegen.rnn.inputs_ahead`).
 
+Rows whose sequences have ended are left out where a tile has no others: they keep their states, and give zeros.
+
 Sums run over the depth in one order, whatever the number of rows: the result does not depend on how rows or blocks are divided.
 
 Layouts (lanes = elements of a vector; the last block is filled up):

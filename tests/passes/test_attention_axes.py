@@ -66,6 +66,20 @@ ALIBI = """graph main(q: f32[6,S,4], k: f32[6,4,T], v: f32[6,T,3], l: f32[6,1,T]
   x = Reshape(p, g) @17
   y = MatMul(x, v) @17
 }"""
+# One sequence: queries have an axis for it, keys and values do not.
+FEWER = """graph main(q: f32[1,2,S,4], k: f32[2,T,4], v: f32[2,T,3], m: f32[1,1,S,T]) -> (y: f32[2,S,3]) {
+  b = Transpose(k) {perm = [0, 2, 1]} @17
+  s = MatMul(q, b) @17
+  a = Add(s, m) @17
+  d = Shape(m) @17
+  const two: i64[1] = [2]
+  const last: i64[2] = [2, 3]
+  n = Gather(d, last) @17
+  e = Concat(two, n) {axis = 0} @17
+  x = Reshape(a, e) @17
+  p = Softmax(x) {axis = -1} @17
+  y = MatMul(p, v) @17
+}"""
 # Windows: a bias for heads, and a mask for the windows of an image.
 WINDOWS = """graph main(q: f32[{count},2,9,4], k: f32[{count},2,9,4], v: f32[{count},2,9,3],
   h: f32[1,2,9,9], m: f32[1,4,1,9,9]) -> (y: f32[{count},2,9,3]) {{
@@ -119,6 +133,7 @@ FACTORS = """graph main(q: f32[B,2,S,4], k: f32[B,2,T,4], v: f32[B,2,T,3], f: f3
 GRAPHS = {
     "folded": FOLDED,
     "alibi": ALIBI,
+    "fewer axes": FEWER,
     "windows": WINDOWS.format(count=4, images=1),
     "five axes": FIVE.format(group=2, keys=2, mask="S,T"),
     "five axes, heads differ": FIVE.format(group=2, keys=2, mask="1,1,2,S,T"),
@@ -164,7 +179,7 @@ def test_answers_are_those_of_the_graph(name: str, batch: int, queries: int, key
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_answers_of_known_sizes_are_those_of_the_graph(name: str) -> None:
-    empty = () if name in ("folded", "alibi") else ((1, 0, 4),)  # a Reshape of these takes 0 for another size
+    empty = () if name in ("folded", "alibi", "fewer axes") else ((1, 0, 4),)  # a Reshape of these takes 0 for another size
     for batch, queries, keys in ((2, 7, 33), (1, 1, 5), (1, 30, 30), *empty):
         sizes = {"B": batch, "S": queries, "T": keys}
         feeds = _feeds(GRAPHS[name], sizes, 0)

@@ -373,7 +373,7 @@ def _axes(found: _Attention, q: Shape, k: Shape, v: Shape) -> _Axes | Reject:
     product, weighted = found.scores.product, found.weighted
     mixed = (weighted.a.shape or ())[:-2]
     shapes = [value.shape or () for value in (*found.scores.inside, found.weights, weighted.a)]
-    if k[:-2] != q[:-2] or v[:-2] != mixed:
+    if not (_are_equal(k[:-2], q[:-2]) and _are_equal(v[:-2], mixed)):
         shared = k[:-2]
         if v[:-2] != shared or len(q) != len(k) or len(q) < 4 or shared != (*q[:-3], 1) or mixed != q[:-2]:
             return Reject(f"operands broadcast: {product.a.type}, {product.b.type}, {weighted.b.type}")
@@ -398,6 +398,12 @@ def _axes(found: _Attention, q: Shape, k: Shape, v: Shape) -> _Axes | Reject:
     if not all(can_regroup(shape, axes) for shape, axes in targets):
         return Reject(f"the sizes of axes before time are not known: {product.a.type}, {weighted.a.type}")
     return _Axes(outer, outer)
+
+
+def _are_equal(first: Shape, second: Shape) -> bool:
+    """Whether axes are the same but for some of one element before them."""
+    length = max(len(first), len(second))
+    return (1,) * (length - len(first)) + tuple(first) == (1,) * (length - len(second)) + tuple(second)
 
 
 def _mask_axes(mask: _Mask, outer: tuple[Dim, Dim]) -> tuple[Dim, ...] | None:

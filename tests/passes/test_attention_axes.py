@@ -107,10 +107,10 @@ FIVE = """graph main(q: f32[B,3,{group},S,4], k: f32[B,3,{keys},T,4], v: f32[B,3
 REPEATED = """graph main(q: f32[B,6,S,4], k: f32[B,2,T,4], v: f32[B,2,T,3], m: f32[B,1,S,T]) -> (y: f32[B,6,S,3]) {
   const axis: i64[1] = [2]
   const times: i64[5] = [1, 1, 3, 1, 1]
-  const four_k: i64[4] = [0, 6, -1, 4]
   const four_v: i64[4] = [0, 6, -1, 3]
   ka = Unsqueeze(k, axis) @17
   kb = Expand(ka, times) @17
+  const four_k: i64[4] = [0, 6, -1, 4]
   kc = Reshape(kb, four_k) @17
   va = Unsqueeze(v, axis) @17
   vb = Tile(va, times) @17
@@ -121,6 +121,20 @@ REPEATED = """graph main(q: f32[B,6,S,4], k: f32[B,2,T,4], v: f32[B,2,T,3], m: f
   p = Softmax(x) {axis = -1} @17
   y = MatMul(p, vc) @17
 }"""
+# The same, K being transposed with batch and heads in one axis.
+SWAPPED = (
+    REPEATED.replace(
+        "b = Transpose(kc) {perm = [0, 1, 3, 2]} @17",
+        """const three: i64[3] = [-1, {T}, 4]
+  const four: i64[4] = [-1, 6, 4, {T}]
+  kd = Reshape(kb, three) @17
+  ke = Transpose(kd) {perm = [0, 2, 1]} @17
+  b = Reshape(ke, four) @17""",
+    )
+    .replace("  const four_k: i64[4] = [0, 6, -1, 4]\n  kc = Reshape(kb, four_k) @17\n", "")
+    .replace("{T}", "33")
+    .replace(",T", ",33")
+)
 # A factor for each head, as the cosine attention of Swin V2 has it.
 FACTORS = """graph main(q: f32[B,2,S,4], k: f32[B,2,T,4], v: f32[B,2,T,3], f: f32[2,1,1], m: f32[1,2,S,T]) -> (y: f32[B,2,S,3]) {
   b = Transpose(k) {perm = [0, 1, 3, 2]} @17
@@ -140,6 +154,7 @@ GRAPHS = {
     "groups": FIVE.format(group=2, keys=1, mask="S,T"),
     "groups, entries differ": FIVE.format(group=2, keys=1, mask="B,1,1,S,T"),
     "repeated": REPEATED,
+    "repeated, keys swapped": SWAPPED,
     "factors": FACTORS,
 }
 

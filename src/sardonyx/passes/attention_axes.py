@@ -130,9 +130,9 @@ def mask_axes(mask: Shape, scores: Shape, outer: tuple[Dim, Dim]) -> tuple[Dim, 
 
 
 def before_repeating(value: Value) -> Value | None:
-    """Heads [batch, key heads, time, size] that are repeated, each a number of times in a row, to be a value of as many axes."""
+    """Heads [batch, key heads, time, size] that are repeated, each a number of times in a row, before they are a value's axes."""
     shape, node = value.shape, value.producer
-    if shape is None or len(shape) != 4 or node is None or node.op_type != "Reshape" or not is_standard(node):
+    if shape is None or node is None or node.op_type != "Reshape" or not is_standard(node):
         return None
     many = node.inputs[0]
     repeat = None if many is None else many.producer
@@ -144,9 +144,18 @@ def before_repeating(value: Value) -> Value | None:
         return None
     if (*sizes[:2], *sizes[3:]) != (*repeated[:2], *repeated[3:]):
         return None
-    if shape != (sizes[0], repeated[1] * repeated[2], *sizes[3:]):
+    if shape[-2:] != sizes[3:] or shape[:-2] not in ((sizes[0], repeated[1] * repeated[2]), (product(list(repeated[:3])),)):
         return None
     apart = one.producer
     if apart is None or apart.op_type != "Unsqueeze" or not is_standard(apart) or apart.inputs[0] is None:
         return None
     return apart.inputs[0] if apart.inputs[0].shape == (*sizes[:2], *sizes[3:]) else None
+
+
+def before_swapping(value: Value) -> Value | None:
+    """What the last two axes of a value were swapped of, batch and heads being in one axis meanwhile."""
+    before = before_regrouping(value)
+    node = None if before is None else before.producer
+    if node is None or node.op_type != "Transpose" or not is_standard(node):
+        return None
+    return node.inputs[0] if list(node.attr("perm", ())) == [0, 2, 1] else None

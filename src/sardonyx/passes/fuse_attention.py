@@ -28,7 +28,15 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.dims import product as count
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import Shape
-from sardonyx.passes.attention_axes import before_regrouping, before_repeating, can_regroup, mask_axes, outer_axes, regrouped
+from sardonyx.passes.attention_axes import (
+    before_regrouping,
+    before_repeating,
+    before_swapping,
+    can_regroup,
+    mask_axes,
+    outer_axes,
+    regrouped,
+)
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
@@ -108,6 +116,7 @@ class _Axes:
     shared: tuple[Dim, Dim] | None
     keys: Value | None = None  # before their heads are repeated
     values: Value | None = None
+    is_swapped: bool = False  # keys lie the other way round before
 
 
 def _product(value: Value) -> _Product | None:
@@ -343,7 +352,7 @@ class FuseAttention(Rule[_Attention]):
         swapped = [*range(rank - 2), rank - 1, rank - 2]
         if product.is_a_transposed:
             q = g.op("Transpose", q, perm=swapped)
-        if not product.is_transposed:
+        if product.is_transposed == facts.is_swapped:
             k = g.op("Transpose", k, perm=swapped)
         if weighted.is_transposed:
             v = g.op("Transpose", v, perm=swapped)
@@ -388,12 +397,13 @@ def _axes(found: _Attention, q: Shape, k: Shape, v: Shape) -> _Axes | Reject:
     outer = outer_axes([q, *shapes])
     if outer is None:
         return _Axes(None, None)
-    keys = None if product.b_order else before_repeating(product.b)
     values = None if weighted.b_order else before_repeating(weighted.b)
+    apart = None if product.b_order else before_swapping(product.b)
+    keys = None if product.b_order else before_repeating(apart or product.b)
     if keys is not None and values is not None and len(q) == len(shapes[-1]) == 4:
         heads = (keys.shape or ())[:2]
         if heads == (values.shape or ())[:2] and heads[0] == q[0]:
-            return _Axes(outer, (heads[0], heads[1]), keys, values)
+            return _Axes(outer, (heads[0], heads[1]), keys, values, is_swapped=apart is not None)
     targets = [(q, outer), (k, outer), (v, outer), ((*outer, 0, 0), mixed)]
     if not all(can_regroup(shape, axes) for shape, axes in targets):
         return Reject(f"the sizes of axes before time are not known: {product.a.type}, {weighted.a.type}")

@@ -101,12 +101,7 @@ def test_counts_of_integers_and_pairs(tokens: list[int], far: int, skips: int, m
     x = np.array(tokens, dtype)
     pool = [*single, *(token for pair in pairs for token in pair)]
     columns = list(range(len(single) + len(pairs)))[::-1]
-    sizes: dict[str, Any] = {
-        "min_gram_length": 1,
-        "max_gram_length": 2,
-        "max_skip_count": skips,
-        "ngram_counts": [0, len(single)],
-    }
+    sizes: dict[str, Any] = {"min_gram_length": 1, "max_gram_length": 2, "max_skip_count": skips}
     found = _run(x, "TfIdfVectorizer", mode=mode, ngram_indexes=columns, pool_int64s=pool, ngram_counts=[0, len(single)], **sizes)
     grams = [*zip(tokens), *pairwise(tokens)]
     grams += [gram for skip in range(2, skips + 2) for gram in zip(tokens, tokens[skip:])]

@@ -86,7 +86,9 @@ class NativeModel:
         self.main = self._compile(graph, graph.outputs)
         program = self.main.program
         self._short = program if program.has_fast_path else None  # what the runs of a specialisation take
-        self._fast = program if program.has_fast_path and program.is_one_call else None
+        # Sizes that are found out on the way cost nobody anything: a specialisation has to be looked for, and is no faster.
+        is_native = program.is_one_call or {"native", "sizes"}.issuperset(program.kinds)
+        self._fast = program if program.has_fast_path and is_native else None
         if isinstance(program, MixedProgram):
             program.on_bodies = partial(_tell, weakref.WeakMethod(self._tell_compiled))  # the program is this model's own
         self._release()  # what was packed lies in memory of its own now

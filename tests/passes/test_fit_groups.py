@@ -76,7 +76,9 @@ def test_results_stay_the_same(
     )
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(2, 1), (4, 3), (3, 3), (3, 2), (6, 5), (5, 7), (1, 3), (3, 20)])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(2, 1), (4, 3), (3, 3), (3, 2), (6, 5), (5, 7), (1, 3), (3, 20), (12, 12), (24, 24)]
+)
 @pytest.mark.parametrize(("taps", "is_known"), [(1, True), (3, True), (3, False)])
 def test_infinities_stay_in_their_groups_and_windows(inputs: int, outputs: int, taps: int, is_known: bool) -> None:
     rng = np.random.default_rng(1)
@@ -91,3 +93,26 @@ def test_infinities_stay_in_their_groups_and_windows(inputs: int, outputs: int, 
     with guarded_memory() as guard:
         (found,) = session.run(None, guarded_feeds(guard, {"x": x}))
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("channels", "taps", "strides", "changes"),
+    [
+        (24, 3, 1, True),
+        (12, 3, 1, True),
+        (40, 3, 1, True),
+        (18, 3, 1, False),
+        (24, 3, 2, False),
+        (24, 5, 1, False),
+        (32, 3, 1, False),
+    ],
+)
+def test_groups_that_nearly_fill_blocks_are_filled_up(channels: int, taps: int, strides: int, changes: bool) -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-4, 5, (2 * channels, channels, taps, taps)).astype(np.float32)
+    feeds = {"x": rng.integers(-4, 5, (1, 2 * channels, 7, 6)).astype(np.float32)}
+    attrs: dict[str, Any] = {"group": 2, "strides": [strides, strides], "pads": [1, 1, 1, 1]}
+    changed = grouped("Conv", (1, 2 * channels, 7, 6), [weights], **attrs)
+    assert FitGroups(generic("x86-64-v4")).run(changed).modified is changes
+    original = grouped("Conv", (1, 2 * channels, 7, 6), [weights], **attrs)
+    np.testing.assert_array_equal(evaluate(changed, feeds)[0], evaluate(original, feeds)[0])

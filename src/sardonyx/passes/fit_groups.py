@@ -10,10 +10,11 @@
 
 Depthwise convolutions with a multiplier, and other small groups with more or fewer outputs than inputs, would have a block for
 every group, most of whose lanes are empty. Groups with as many outputs as inputs stay in their lanes, so every output gets a
-channel of its own, and outputs that are missing are computed and left out. Groups of single pixels that fit neither way are
+channel of its own, and outputs that are missing are computed and left out. Groups of 3 x 3 that nearly fill whole blocks (24
+channels of 32) get zeros as well: Winograd's tiles save more than they cost. Groups of single pixels that fit neither way are
 products of matrices, whose vectors are pixels; those of transposed convolutions are computed one by one: there is no kernel for
-them. Runs right before AssignLayout. Refuses: groups of a Conv that would fill more than half a block, unless they are single
-pixels, and, of images of unknown size, those that would need channels of zeros.
+them. Runs right before AssignLayout. Refuses: other groups of a Conv that would fill more than half a block, unless they are
+single pixels, and, of images of unknown size, those that would need channels of zeros.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from sardonyx.target.levels import generic
 from sardonyx.target.target import Target
 
 _PAD_BY_INPUT: Final = 11  # version of Pad from which on pads are an input
+_MOST_FILLED: Final = 1.5  # times the channels of a group that a kernel of whole blocks may have
 _MOST_APART: Final = 64  # groups that are computed one by one: each is several steps
 
 
@@ -43,6 +45,7 @@ class _Grouped:
     groups: int
     inputs: int  # of a group
     outputs: int
+    lanes: int
 
     @property
     def times(self) -> int:
@@ -51,8 +54,9 @@ class _Grouped:
 
     @property
     def filled(self) -> int:
-        """A power of two that has room for its inputs, and for its outputs."""
-        return 1 << (max(self.inputs, self.outputs) - 1).bit_length()
+        """A power of two that has room for its inputs, and for its outputs; of large groups whole blocks."""
+        most = max(self.inputs, self.outputs)
+        return 1 << (most - 1).bit_length() if most <= self.lanes // 2 else -(-most // self.lanes) * self.lanes
 
     @property
     def has_known_pixels(self) -> bool:
@@ -76,7 +80,8 @@ class FitGroups(Rule[_Grouped]):
             return None
         first, second = weights.shape[0] // groups, weights.shape[1]
         is_conv = node.op_type == "Conv"
-        found = _Grouped(x, groups, second, first) if is_conv else _Grouped(x, groups, first, second)
+        lanes = self.target.lanes
+        found = _Grouped(x, groups, second, first, lanes) if is_conv else _Grouped(x, groups, first, second, lanes)
         if 0 in weights.shape or weights.shape[0] % groups or fits_blocks(groups, found.inputs, found.outputs, self.target.lanes):
             return None
         return found
@@ -89,7 +94,7 @@ class FitGroups(Rule[_Grouped]):
             write = _repeated
         elif g.anchor.op_type == "Conv" and found.has_known_pixels and _is_pointwise(g.anchor):
             write = _product
-        elif found.has_known_pixels and g.version >= _PAD_BY_INPUT and found.filled <= lanes // 2:
+        elif self._can_fill(g, found):
             write = _filled_up
         elif g.anchor.op_type == "Conv":
             return Reject(f"groups of {found.inputs} and {found.outputs} channels do not fit blocks of {lanes} either way")
@@ -101,6 +106,12 @@ class FitGroups(Rule[_Grouped]):
         if data is None or (bias is not None and g.constant_of(bias) is None):
             return Reject("its weights or its bias are not constant")
         return write, data
+
+    def _can_fill(self, g: Rewriter, found: _Grouped) -> bool:
+        """Whether channels of zeros can be put into the image, and are worth it."""
+        if not found.has_known_pixels or g.version < _PAD_BY_INPUT:
+            return False
+        return found.filled <= self.target.lanes // 2 or _fills_blocks(g.anchor, found)
 
     def rewrite(self, g: Rewriter, found: _Grouped, facts: Any) -> None:
         write, data = facts
@@ -150,6 +161,13 @@ def _with_channels(g: Rewriter, found: _Grouped) -> Value:
     split = g.op("Reshape", found.source, g.constant(np.array([0, groups, inputs, prod(sizes)], np.int64), "shape"))
     behind = g.constant(np.array([0, 0, 0, 0, 0, 0, size - inputs, 0], np.int64), "pads")
     return g.op("Reshape", g.op("Pad", split, behind), g.constant(np.array([0, groups * size, *sizes], np.int64), "shape"))
+
+
+def _fills_blocks(node: Node, found: _Grouped) -> bool:
+    """Whether zeros make whole blocks of groups, and kernels of 3 x 3 make up for multiplying them (Winograd)."""
+    window = node.inputs[1].shape if node.inputs[1] is not None else None
+    is_tiled = node.op_type == "Conv" and window is not None and window[2:] == (3, 3) and set(node.attr("strides") or (1,)) == {1}
+    return is_tiled and found.inputs == found.outputs and found.filled <= _MOST_FILLED * found.inputs
 
 
 def _is_pointwise(node: Node) -> bool:

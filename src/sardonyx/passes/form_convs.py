@@ -3,12 +3,19 @@
     y = ConvTranspose(x, w[I, O, K])                     =>   y = Conv(x, w reversed [O, I, K]) {pads = [K - 1, K - 1]}
     y = ConvTranspose(x, w[I, O, K]) {strides = [s]}     =>   z = Conv(x, v[O s, I, ceil(K / s)])
                                                               y = z[N, O, s, Q] with its last two axes exchanged, cut to size
+                                                         or   z = Conv(x, w[O K, I, 1])
+                                                              y = Col2Im(z)
 
 A stride of s writes s results for every input, each by taps of its own: they are channels of one convolution, and moved into
 place afterwards (DepthToSpace for images whose strides are alike). Without strides that is all there is to it. With strides it
 pays where a few output channels would leave most lanes of a vector idle, or where there are more phases than steps
-(`lower.conv.conv_transpose`); groups are those of the convolution. Runs right before AssignLayout. Refuses: weights that are not
-constant, strides together with dilations, results whose borders depend on the size of the input, pads larger than the kernels.
+(`lower.conv.conv_transpose`); groups are those of the convolution. Where phases have different numbers of taps, or lanes would
+still be idle, every product of an input and a tap may be a channel instead, which Col2Im adds up, in images of known size. Runs
+right before AssignLayout. Refuses: weights that are not constant, strides together with dilations, results whose borders depend
+on the size of the input, pads larger than the kernels, results that may be empty.
+
+Where phases have different numbers of taps and are channels of one convolution, infinities reach as far as those of the longest:
+the others have zeros there.
 """
 
 from __future__ import annotations
@@ -21,7 +28,8 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.builder import make_attr
+from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array, origin_of
 from sardonyx.ir.types import TensorType
@@ -35,6 +43,10 @@ from sardonyx.target.levels import generic
 from sardonyx.target.target import Target
 
 _END: Final = int(np.iinfo(np.int64).max)
+_COL2IM: Final = 18  # version of the operator; nobody but the compiler sees the graph from here on
+_MOST_TAPS: Final = 25  # that Col2Im adds up: each is a step
+_WINOGRAD: Final = 2.2  # times less that three taps take in both directions
+_ADDITION: Final = 0.25  # half the nanoseconds that Col2Im takes for a product: operations are multiplied and added in pairs
 
 
 @dataclass(frozen=True)
@@ -87,9 +99,24 @@ class FormConv(Rule[_Transposed]):
         lanes = self.target.lanes
         if found.groups == 1:
             return found.phases == 1 or found.outputs <= lanes // 4
-        # Groups that fit no lanes leave the blocked layout in any case (`passes.fit_groups`).
-        is_pointwise = all(size <= step for size, step in zip(found.kernel, found.strides))
+        # Groups that fit no lanes leave the blocked layout in any case (`passes.fit_groups`). Phases with fewer taps than others
+        # would multiply by zeros, which takes longer than steps of their own.
+        if any(size % step for size, step in zip(found.kernel, found.strides)):
+            return False
+        is_pointwise = found.kernel == found.strides
         return found.phases > 1 and lanes % inputs > 0 and inputs % lanes > 0 and (is_pointwise or inputs < lanes // 2)
+
+    def _columns_pay(self, found: _Transposed, inputs: int) -> bool:
+        """Whether products with single taps, and the sum of those, take less time than taps of all phases at once."""
+        lanes, window = self.target.lanes, prod(found.kernel)
+        taps = [-(-size // step) for size, step in zip(found.kernel, found.strides)]
+        if found.groups > 1 or window > _MOST_TAPS:
+            return False
+        multiplied: float = inputs * _filled(found.outputs * found.phases, lanes) * prod(taps)
+        if taps == [3, 3]:
+            multiplied /= _WINOGRAD
+        added = _ADDITION * self.target.flops_per_ns * found.outputs * window
+        return inputs * _filled(found.outputs * window, lanes) + added < multiplied
 
     def check(self, g: Rewriter, found: _Transposed) -> Any:
         node, rank = found.node, len(found.kernel)
@@ -103,6 +130,8 @@ class FormConv(Rule[_Transposed]):
         if bias is not None and g.constant_of(bias) is None:
             return Reject("its bias is not constant")
         if found.phases == 1:
+            if min(_image(found, x.shape[2:], borders)) < 1:
+                return Reject("its result may be empty, which that of a convolution may not")
             reach = [dilation * (size - 1) for dilation, size in zip(found.dilations, found.kernel)]
             around = [*reach, *(each + more for each, more in zip(reach, found.extra))]
             pads = tuple(all_of - cut for all_of, cut in zip(around, (*borders[0], *borders[1])))
@@ -117,6 +146,8 @@ class FormConv(Rule[_Transposed]):
         bias = g.array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
         data = g.array(weights)
         assert data is not None
+        if found.phases > 1 and self._columns_pay(found, data.shape[0]) and _write_columns(g, found, data, bias, facts):
+            return
         origin = origin_of("form conv", [g.constant_of(weights)], (*steps, found.groups))
         parts = np.concatenate([phases(own, steps) for own in np.split(data, found.groups)])
         flat = parts.reshape(-1, *parts.shape[len(steps) + 1 :])
@@ -150,6 +181,48 @@ class FormConv(Rule[_Transposed]):
             moved = _cut(g, moved, begin, ends)
             moved.type = node.outputs[0].type  # the rule of Slice says the same at greater length
         g.replace(node.outputs[0], moved)
+
+
+def _filled(channels: int, lanes: int) -> int:
+    """Channels with the empty lanes of their last vector."""
+    return -(-channels // lanes) * lanes
+
+
+def _image(found: _Transposed, spatial: Sequence[Dim], borders: Borders) -> list[int]:
+    """The size of the result for an input of this size, or of one pixel where that is not known."""
+    result = []
+    for axis, size in enumerate(spatial):
+        known = size if isinstance(size, int) else 1
+        full = (known - 1) * found.strides[axis] + extent(found.kernel[axis], found.dilations[axis]) + found.extra[axis]
+        result.append(full - borders[0][axis] - borders[1][axis])
+    return result
+
+
+def _write_columns(g: Rewriter, found: _Transposed, data: Array, bias: Array | None, borders: Borders) -> bool:
+    """The products of every tap, added up by Col2Im; False if the size of the image is not known, or ends behind its windows."""
+    node = found.node
+    x, weights = node.inputs[:2]
+    shape = None if x is None else x.shape
+    begin, end = borders[0], tuple(cut - more for cut, more in zip(borders[1], found.extra))
+    if shape is None or not all(isinstance(size, int) and size > 0 for size in shape[2:]) or min(end) < 0:
+        return False
+    image, pixels = _image(found, shape[2:], borders), product(shape[2:])
+    if min(image) < 1:
+        return False
+    channels = found.outputs * prod(found.kernel)
+    rows = np.ascontiguousarray(data.reshape(data.shape[0], channels).T).reshape(channels, data.shape[0], *(1,) * len(image))
+    origin = origin_of("form columns", [g.constant_of(weights)], ())
+    kernels = g.constant(rows, weights.name if weights is not None else "w", origin)
+    columns = g.op("Reshape", g.op("Conv", x, kernels), g.constant(np.array([0, channels, pixels], np.int64), "shape"))
+    sizes = [g.constant(np.array(each, np.int64), name) for each, name in ((image, "image"), (found.kernel, "block"))]
+    attrs = {"strides": found.strides, "pads": (*begin, *end)}
+    made = Value(g.fresh_name("Col2Im"), TensorType(dtypes.FLOAT32, (shape[0], found.outputs, *image)))
+    own = [make_attr(key, value) for key, value in attrs.items()]
+    g.graph.insert_before(node, Node("Col2Im", [columns, *sizes], [made], own, version=_COL2IM, name=node.name))
+    if bias is not None:
+        made = g.op("Add", made, g.constant(bias.reshape(-1, *(1,) * len(image)), "bias"))
+    g.replace(node.outputs[0], made)
+    return True
 
 
 def _borders(found: _Transposed, spatial: Sequence[Dim]) -> Borders | None:

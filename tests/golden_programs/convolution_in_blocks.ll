@@ -1,4 +1,4 @@
-; conv|8,1,1,8,8,0,1,1,1,0,False,False,True,True,False,0|f32:unit|[0]|const:f32()0.0;acc:f32()None;maxr:f32(0,1)None->2
+; conv|8,1,1,8,8,0,1,1,1,0,False,False,True,True,False,0,False|f32:unit|[0]|const:f32()0.0;acc:f32()None;maxr:f32(0,1)None->2
 declare <8 x float> @llvm.fmuladd.v8f32(<8 x float>, <8 x float>, <8 x float>)
 define  void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) nounwind {
 entry:

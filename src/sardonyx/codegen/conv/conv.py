@@ -81,12 +81,16 @@ class _ConvEmitter:
         self.f = f = function
         self.a = Loaded(f, kernel.arguments)
         self.operands = Operands(kernel.epilogue, f, self.a.tensors("operands"), kernel.block if kernel.dense else None)
-        taps = f.mul(self.a["kernel_planes"], f.mul(self.a["kernel_rows"], self.a["kernel_columns"]))
-        # Iterations that are summed up on their own
-        self.block = maximum(f, f.let(f"udiv i64 {BLOCK}, {f.mul(taps, kernel.run)}", "i"), 1) if kernel.deep else ""
+        self.block = self._iterations_at_once() if kernel.deep else ""
         self.whole = self._set(kernel.vectors, kernel.block)
         same = (kernel.last_vectors, kernel.last_lanes) == (kernel.vectors, kernel.block)
         self.last = self.whole if same else self._set(kernel.last_vectors, kernel.last_lanes)
+
+    def _iterations_at_once(self) -> str:
+        """That are summed up on their own."""
+        f, a = self.f, self.a
+        taps = f.mul(a["kernel_planes"], f.mul(a["kernel_rows"], a["kernel_columns"]))
+        return maximum(f, f.let(f"udiv i64 {BLOCK}, {f.mul(taps, self.k.run)}", "i"), 1)
 
     def _set(self, vectors: int, lanes: int) -> _Set:
         epilogue = EpilogueEmitter(self.k.epilogue, self.f, lanes, self.target)

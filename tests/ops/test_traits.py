@@ -90,6 +90,7 @@ TABLES = {
     "passes/form_integer_convs.py:_LAYERS",  # what has a counterpart for quantized numbers
     "passes/fuse_activations.py:_CUBIC",
     "passes/merge_branches.py:_SUMS",  # where branches meet
+    "passes/fold_constants.py:_REPEATS",  # what gives the same values many times
 }
 
 

@@ -63,6 +63,17 @@ class NumberNeeded(Exception):
 
 
 @contextlib.contextmanager
+def _without_log(verbose: bool) -> Iterator[None]:
+    """PyTorch's own turns the log on, and leaves it on: graphs that cannot be exported would be printed."""
+    before = torch._C._jit_is_onnx_log_enabled()
+    torch._C._jit_set_onnx_log_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._jit_set_onnx_log_enabled(before)
+
+
+@contextlib.contextmanager
 def exporter_patches() -> Iterator[None]:
     """Everything above but the watch over Python values, for one export at a time."""
     from torch.onnx._internal.torchscript_exporter import onnx_proto_utils, symbolic_opset9, utils  # lazy: half a second
@@ -70,7 +81,7 @@ def exporter_patches() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_LOCK)
         stack.enter_context(_replaced(onnx_proto_utils, "_add_onnxscript_fn", _without_functions(onnx_proto_utils)))
-        stack.enter_context(_replaced(utils, "setup_onnx_logging", contextlib.nullcontext))
+        stack.enter_context(_replaced(utils, "setup_onnx_logging", _without_log))
         stack.enter_context(_replaced(symbolic_opset9, "_generic_rnn", _layer_by_layer(symbolic_opset9._generic_rnn)))
         stack.enter_context(symbolics_registered())
         stack.enter_context(_FUNCTIONS)

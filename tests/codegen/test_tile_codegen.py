@@ -15,7 +15,7 @@ from sardonyx.codegen.function import FunctionBuilder, module
 from sardonyx.codegen.host import host
 from sardonyx.codegen.loader import LoadedCode, load
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.matmul.tile import Ending, MatmulTile, TileArguments, Tiles
+from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.matmul.matmul import vector_lanes
 
@@ -34,8 +34,6 @@ def kernel(tile: MatmulTile) -> LoadedCode:
         if tile.joined:
             more.append(("i1", f.let(f"icmp ne i64 {f.argument('%args', 9)}, 0")))
             more += [("ptr", f.argument("%args", number, "ptr")) for number in (10, 11)]
-        if tile.block:
-            more += [("i64", f.argument("%args", 11)), *(("ptr", f.argument("%args", number, "ptr")) for number in (12, 13))]
         if tile.difference:
             more += [("ptr", f.argument("%args", number, "ptr")) for number in (8, 9)]
         if tile.fetches:
@@ -47,7 +45,7 @@ def kernel(tile: MatmulTile) -> LoadedCode:
 
 def run(tile: MatmulTile, arguments: list[int | Array]) -> None:
     numbers = [one.ctypes.data if isinstance(one, np.ndarray) else one for one in arguments]
-    table = np.array(numbers + [0] * (14 - len(numbers)), np.int64)
+    table = np.array(numbers + [0] * (12 - len(numbers)), np.int64)
     SIGNATURE(kernel(tile).functions["one"])(table.ctypes.data, 0, 1, 0)
 
 
@@ -91,7 +89,7 @@ def test_ragged_columns_are_added_to_what_is_there(count: int, depth: int, first
 @pytest.mark.parametrize("place", ["apart", "first", "second"])
 def test_a_difference_of_strips_is_multiplied_and_left_behind(rows: int, compact: bool, place: str) -> None:
     width = 2 * LANES["f32"]
-    tile = MatmulTile("f32", LANES["f32"], rows, 2, 1, width, difference=True, fetches=4, compact=compact)
+    tile = MatmulTile("f32", LANES["f32"], rows, 2, 1, width, difference=True, fetches=True, compact=compact)
     for depth in (0, 1, 4, 33):
         a = numbers(rows, depth, kind="f32", seed=1)
         x, y = (numbers(depth, width, kind="f32", seed=seed) for seed in (2, 3))
@@ -101,31 +99,6 @@ def test_a_difference_of_strips_is_multiplied_and_left_behind(rows: int, compact
         run(tile, [c, 4 * width, a, 4 * depth, x, 0, 0, depth, y, made, 12345])  # what is fetched may lie anywhere
         np.testing.assert_array_equal(made, expected)
         np.testing.assert_allclose(c, a @ expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("ending", "difference"),
-    [(Ending.ADDED, False), (Ending.ADDED, True), (Ending.BOTH, False), (Ending.TWICE, False), (Ending.TWICE, True)],
-)
-def test_tiles_of_blocks_end_with_adding_others(ending: Ending, difference: bool) -> None:
-    lanes, rows = LANES["f32"], 5
-    width = 2 * lanes
-    tile = MatmulTile("f32", lanes, rows, 2, 1, width, difference=difference, fetches=2, block=lanes)
-    for blocks in (0, 1, 3):
-        a = numbers(blocks, rows, lanes, kind="f32", seed=1)
-        x, y = (numbers(blocks * lanes, width, kind="f32", seed=seed) for seed in (2, 3))
-        c, one, other = (numbers(rows, width, kind="f32", seed=seed) for seed in (4, 5, 6))
-        made = numbers(blocks * lanes, width, kind="f32", seed=7)
-        product = a.swapaxes(0, 1).reshape(rows, -1) @ (x - y if difference else x)
-        both = one + other
-        wanted = {
-            Ending.ADDED: (product + one, other.copy()),
-            Ending.BOTH: (product + both, both),
-            Ending.TWICE: (product + one, product + other),
-        }[ending]
-        run(tile, [c, 4 * width, a, 4 * rows * lanes, x, 0, 0, blocks, y, made, 12345, ending.value, one, other])
-        for found, expected in zip((c, other), wanted):
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_order_of_summation_does_not_depend_on_the_height() -> None:

@@ -61,7 +61,6 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "quant.block_product.BlockProductKernel": "quant.block_product.emit_block_product",
     "quant.block_product.QuantizeRowsKernel": "quant.quantize_rows.emit_quantize_rows",
     "conv.conv.ConvKernel": "conv.conv.emit_conv",
-    "conv.strassen.StrassenConvKernel": "conv.strassen.emit_strassen_conv",
     "conv.winograd.WinogradKernel": "conv.winograd.emit_winograd",
     "conv.winograd.WinogradRowKernel": "conv.winograd_rows.emit_winograd_rows",
     "conv.window.WindowKernel": "conv.conv_window.emit_window",

@@ -27,8 +27,6 @@ _WIDENED: Final = 1.5  # of a vector or element of bytes, which is widened
 _TILE: Final = (150.0, 20.0)  # to begin with a tile and to end it
 _CONV_TILE: Final = (150.0, 5.0)
 _WINOGRAD_ROWS: Final = {1: 5, 2: 3}  # of a tile of Winograd's products, by vectors: fewer take as long
-_HALVED_INPUT: Final = 4.4  # sums of a vector of activations
-_HALVED_OUTPUT: Final = 10.0  # tiles that make a vector of results
 _RAGGED: Final = (10.0, 40.0)  # to store a vector of a tile that is not full
 _RUN: Final = (10.0, 0.0)  # to begin with a run of a convolution's products; nothing where windows are single pixels
 _LATENCY: Final = ((0.56, 5.4), (0.3, 2.7))  # for each of a few sums, and for all: they wait for their own last addition
@@ -122,16 +120,6 @@ def dot(products: Dim, *, double: bool) -> Dim:
 def conv(flops: Dim, target: Target) -> Dim:
     """A convolution in the blocked layout."""
     return flops // target.flops_per_ns
-
-
-def strassen_conv(pixels: int, bands: int, inputs: int, outputs: int) -> float:
-    """A convolution of single pixels by Strassen's algorithm, as a share of the time of direct sums.
-
-    Seven of eight products, sums of activations, and tiles that are stored and added up. Of bands with an odd number of pixels
-    one is computed twice.
-    """
-    odd = bands - pixels % bands if pixels // bands % 2 else pixels % bands
-    return 7 / 8 * (pixels + odd) / pixels + _HALVED_INPUT / outputs + _HALVED_OUTPUT / inputs
 
 
 def winograd(tiles: Dim, inputs: int, outputs: int, tile: int, tap_groups: int, target: Target) -> Dim:

@@ -75,7 +75,7 @@ class _StrassenEmitter(MatMulEmitter):
         f = function
         self.tiles_of = Tiles(f)
         tile = MatmulTile("f32", self.lanes, kernel.rows, kernel.vectors, step=self.strip, compact=True, deep=kernel.deep)
-        self.plain_tile, self.making_tile = replace(tile, fetches=_PARTS), replace(tile, difference=True)
+        self.plain_tile, self.making_tile = replace(tile, fetches=True), replace(tile, difference=True)
         self.lowest = kernel.lowest
         self.tile_size = kernel.rows * self.strip
         self.quarters = f.let(f"alloca [{_QUARTERS * self.tile_size} x float], align 64", "quarters")

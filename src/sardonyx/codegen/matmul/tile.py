@@ -7,13 +7,11 @@ A lies along its depth, rows a stride apart, or transposed: along its rows. B li
 vectors, and the next row is `step` elements on (an argument, if it is not known). C's rows are a stride apart; strips lie next
 to each other in it. The order of summation is the same for all tiles: results do not depend on how rows are divided into tiles.
 B may also be the difference of two strips, which is stored on the way: whoever needs it next finds it made.
-A may lie in blocks, as the channels of images do: [block of the depth][row][element of the block].
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import Enum
 from typing import Final
 
 from sardonyx.codegen.depth_blocks import BLOCK, DepthBlocks
@@ -26,19 +24,12 @@ from sardonyx.records import dataclass
 _UNROLL: Final = 4
 _MANY_SUMS: Final = 12  # in flight that need not be unrolled
 _LINE: Final = 64  # bytes of the cache
+_QUARTERS: Final = 4
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
 _PARAMETERS: Final = (
     ("c", "ptr"), ("c_row", "i64"), ("a", "ptr"), ("a_row", "i64"), ("b", "ptr"),
     ("b_step", "i64"), ("b_strip", "i64"), ("depth", "i64"),
 )  # fmt: skip
-
-
-class Ending(Enum):
-    """What a tile over blocks stores."""
-
-    ADDED = 0  # C := A * B + one
-    BOTH = 1  # other := one + other, C := A * B + other; not if B is a difference
-    TWICE = 2  # C := A * B + one, other := A * B + other
 
 
 @dataclass(frozen=True)
@@ -59,22 +50,21 @@ class MatmulTile:
     # B is what two strips differ by. Two more arguments: the address of what is subtracted, and where the difference is stored,
     # which may be the place of either.
     difference: bool = False
-    # One more argument, the last: an address from which on memory is brought to the second cache meanwhile, the bytes that the
-    # strip has divided by this.
-    fetches: int = 0
+    # One more argument, the last: an address from which on memory is brought to the second cache meanwhile, a quarter of the
+    # bytes that the strip has.
+    fetches: bool = False
     deep: bool = False  # the depth may be long: it is summed up in blocks (`codegen.depth_blocks`)
     compact: bool = False  # one row of B at a time, if sums are enough to keep the multipliers busy: the code is shorter
-    # A's depth is in blocks of so many elements, rows beside each other in each; `a_row` is the stride from block to block, and
-    # the depth counts blocks. Three more arguments: an `Ending`, and the addresses of two tiles that lie as C does.
-    block: int = 0
 
     @property
     def name(self) -> str:
         """Of the function."""
         step = "any" if self.step is None else str(self.step)
         kind = f"{'_ragged' if self.ragged else ''}{'_joined' if self.joined else ''}{'_transposed' if self.transposed else ''}"
-        kind += f"{'_difference' if self.difference else ''}{'_compact' if self.compact else ''}{'_deep' if self.deep else ''}"
-        kind += f"{f'_fetches{self.fetches}' if self.fetches else ''}{f'_blocks{self.block}' if self.block else ''}"
+        kind += (
+            f"{'_difference' if self.difference else ''}{'_fetches' if self.fetches else ''}{'_compact' if self.compact else ''}"
+            f"{'_deep' if self.deep else ''}"
+        )
         return f"tile_{self.type}_{self.rows}x{self.strips}x{self.vectors}_{step}{kind}"
 
 
@@ -139,8 +129,6 @@ class _TileEmitter:
             parameters.append(("count", "i64"))
         if tile.joined:
             parameters += [("first", "i1"), ("old", "ptr"), ("new", "ptr")]
-        if tile.block:
-            parameters += [("ending", "i64"), ("one", "ptr"), ("other", "ptr")]
         if tile.difference:
             parameters += [("subtracted", "ptr"), ("made", "ptr")]
         if tile.fetches:
@@ -161,9 +149,6 @@ class _TileEmitter:
 
     def _emit(self) -> None:
         f, tile = self.f, self.tile
-        if tile.block:
-            self._emit_blocks()
-            return
         sums = self._start()
         starts = [f.element("%a", "i8", f.mul("%a_row", row)) for row in range(0, tile.rows, _ROWS_A_POINTER)]
         if tile.transposed:
@@ -192,7 +177,7 @@ class _TileEmitter:
         at_once = 1 if tile.compact and tile.rows * self.columns >= _MANY_SUMS else _UNROLL
         whole = f.let(f"and i64 {depth}, {-_UNROLL}", "i") if at_once > 1 else depth
         of_b = 3 if tile.difference else 1
-        pointers, ahead = moving[: len(moving) - bool(tile.fetches)], moving[-1]
+        pointers, ahead = moving[: len(moving) - int(tile.fetches)], moving[-1]
         for begin, end, unroll in (("0", whole, at_once), (whole, depth, 1))[:at_once]:
             loop = f.loop(begin, end, unroll, [*(("ptr", at) for at in pointers), *((self.kind, value) for value in sums)])
             b_pointers, a_pointers = loop.carry[:of_b], loop.carry[of_b : len(pointers)]
@@ -209,70 +194,13 @@ class _TileEmitter:
             pointers = [*pointers, f.element(ahead, "i8", f.mul(depth, self._fetched_bytes))]
         return pointers, sums
 
-    def _emit_blocks(self) -> None:
-        """The same where A lies in blocks: one address of it serves all rows, and leaps from the last of a block to the next one.
-
-        A loop over blocks around one over their elements takes LLVM longer, and runs no faster.
-        """
-        f, tile = self.f, self.tile
-        pointers = ["%a", "%b", *(["%subtracted", "%made"] if tile.difference else [])]
-        strips = ["0", *(f.mul("%b_strip", number) for number in range(1, tile.strips))]
-        to_next = f.sub("%a_row", (tile.block - 1) * self.size)
-        loop = f.loop(
-            "0",
-            f.mul("%depth", tile.block),
-            1,
-            [*(("ptr", at) for at in pointers), *((self.kind, value) for value in self._start())],
-        )
-        (a, *b), sums = loop.carry[: len(pointers)], loop.carry[len(pointers) :]
-        if tile.fetches:
-            self._fetch("%ahead", loop.index, 1)
-        sums = self._multiply(b, strips, [a], ["0"], sums, 0)
-        is_last = f.let(f"icmp eq i64 {f.let(f'urem i64 {loop.index}, {tile.block}', 'i')}, {tile.block - 1}", "c")
-        step = f.let(f"select i1 {is_last}, i64 {to_next}, i64 {self.size}", "i")
-        following = [f.element(a, "i8", step), *(f.element(at, "i8", self.step_bytes) for at in b)]
-        self._end(f.end(loop, [*following, *sums])[len(pointers) :])
-
-    def _end(self, sums: list[str]) -> None:
-        """Add tiles at the end, where products of the next one need not wait for them, and store what comes of it."""
-        f, done = self.f, self.f.fresh("ended")
-        endings = [ending for ending in Ending if ending is not Ending.BOTH or not self.tile.difference]
-        names = {ending: f.fresh(ending.name.lower()) for ending in endings}
-        cases = " ".join(f"i64 {ending.value}, label {name}" for ending, name in names.items())
-        f.line(f"switch i64 %ending, label {names[Ending.ADDED]} [ {cases} ]")
-        for ending, name in names.items():
-            f.label(name)
-            for number, value in enumerate(sums):
-                row, column = divmod(number, self.columns)
-                offset = f.add(f.mul("%c_row", row), column * self.tile.lanes * self.size)
-                self._end_one(ending, value, [f.element(base, "i8", offset) for base in ("%c", "%one", "%other")])
-            f.branch(done)
-        f.label(done)
-
-    def _end_one(self, ending: Ending, value: str, at: list[str]) -> None:
-        f, kind = self.f, self.tile.type
-        to, one, other = at
-
-        def added(a: str, b: str) -> str:
-            return f.let(f"fadd {self.kind} {a}, {b}")
-
-        if ending is Ending.BOTH:
-            both = added(self.e.load(one, kind), self.e.load(other, kind))
-            self.e.store(other, both, kind)
-            value = added(value, both)
-        else:
-            if ending is Ending.TWICE:
-                self.e.store(other, added(value, self.e.load(other, kind)), kind)
-            value = added(value, self.e.load(one, kind))
-        self.e.store(to, value, kind)
-
     @property
     def _fetched_bytes(self) -> int:
         """That are fetched ahead beside a row of the strip."""
-        return self.columns * self.tile.lanes * self.size // self.tile.fetches
+        return self.columns * self.tile.lanes * self.size // _QUARTERS
 
     def _fetch(self, ahead: str, k: str, rows: int) -> None:
-        """Bring what is needed later to the second cache: a part of what so many rows of the strip are."""
+        """Bring what is needed later to the second cache: a quarter of what so many rows of the strip are."""
         f, bytes_ = self.f, self._fetched_bytes
         at = f.element(ahead, "i8", f.mul(k, bytes_))
         for line in range(0, bytes_ * rows, _LINE):
@@ -303,8 +231,6 @@ class _TileEmitter:
         for row in range(tile.rows):
             if tile.transposed:
                 at = f.element(f.element(starts[0], "i8", f.mul("%a_row", k)), self.element, row)
-            elif tile.block:
-                at = f.element(starts[0], self.element, row * tile.block + k)
             else:
                 at = f.element(starts[row // _ROWS_A_POINTER], "i8", steps[row % _ROWS_A_POINTER])
                 at = f.element(at, self.element, k)

@@ -10,7 +10,6 @@ from sardonyx.ir.graph import Graph
 from sardonyx.kernel.conv.winograd import TAPS
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int
-from sardonyx.lower.conv.strassen import can_be_halved, share_of_time, unlike_pairs
 from sardonyx.lower.conv.winograd import is_winograd, is_winograd_row, row_tile_count, tap_group_count, tile_count
 from sardonyx.lower.conv.winograd_weights import relative_error, relative_row_error
 from sardonyx.lower.derived import data_of, is_fixed, part_of
@@ -26,9 +25,6 @@ COMPUTED: Final[Algorithm] = "winograd2"  # for weights that are computed
 _ROTATED_RANK: Final = 6  # of kernels that are seen by group
 _MOST_PLANES: Final = 5  # of a kernel whose planes are kernels of their own
 _TAKEN_APART: Final = 0.75  # of the time of direct sums that kernels may take which are taken apart
-_HALVED: Final = 0.97  # of the time of direct sums that Strassen's may take: their kernel is more code
-_LEAST_SAVED: Final = 10_000  # nanoseconds, for the same reason
-_MOST_UNLIKE: Final = 0.25  # of the pairs of sets that it may have to compute plainly
 _FEWEST_TILES: Final = 4  # fewer take as long: sums wait for each other
 
 
@@ -96,10 +92,6 @@ def estimates(task: Task) -> dict[Algorithm, int]:
         times.update({algorithm: time for algorithm, time in tiled.items() if time <= most})
     if is_winograd_row(task.geometry):
         times["winograd_rows"] = _winograd_row_time(task)
-    if can_be_halved(task):
-        halved = int(times["direct"] * share_of_time(task))
-        if halved <= min(times["direct"] * _HALVED, times["direct"] - _LEAST_SAVED):
-            times["strassen"] = halved
     return times
 
 
@@ -215,8 +207,6 @@ def _is_exact_enough(task: Task, algorithm: Algorithm) -> bool:
 
     Errors of layers are independent: they add up as the root of their number.
     """
-    if algorithm == "strassen":
-        return float(unlike_pairs(task).mean()) <= _MOST_UNLIKE
     kernels = data_of(part_of(task.weights.kernels))
     if algorithm == "winograd_rows":
         error = relative_row_error(kernels.reshape(*kernels.shape[:2], 1, 1, -1), ROW_TILE)

@@ -28,7 +28,7 @@ from sardonyx.records import dataclass
 from sardonyx.target import cost
 from sardonyx.target.tiles import rows_in_registers
 
-Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2", "winograd4", "winograd_rows", "strassen"]
+Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2", "winograd4", "winograd_rows"]
 
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
 _BAND_PIXELS: Final = 80  # of an image, at least
@@ -156,7 +156,7 @@ class Task(Blocks):
     def _direct(self) -> None:
         x = self.blocked_input()
         geometry, operand_strides, strides = self.geometry, self.operand_strides, x.strides
-        if geometry.pointwise and self.one_row(geometry, [strides, *operand_strides]):
+        if geometry.pointwise and self._one_row(geometry, [strides, *operand_strides]):
             geometry = flattened(geometry)
             strides = (*strides[:2], 0, 0, *strides[4:])
             operand_strides = [(*own[:2], 0, 0, *own[4:]) for own in operand_strides]
@@ -186,7 +186,7 @@ class Task(Blocks):
             deep=is_deep("f32", weights.inputs * geometry.taps),
         )
         sets = self.sets(tile)
-        packed = self.packed(sets, block)
+        packed = self._packed(sets, block)
         channels = (strides[0], strides[1] * ceildiv_int(weights.inputs, block), strides[1])
         self._conv_step(kernel, tile, geometry, operand_strides, packed, x, (*channels, strides[2], strides[3]), iterations)
 
@@ -220,7 +220,7 @@ class Task(Blocks):
             deep=is_deep("f32", weights.inputs * geometry.taps),
         )
         sets = self.sets(tile)
-        packed = self.packed(sets, 0)
+        packed = self._packed(sets, 0)
         strides = (x.strides[0], x.strides[1] * weights.inputs, x.strides[1], x.strides[2], x.strides[3])
         inner = replace(geometry, pads_begin=(*geometry.pads_begin[:2], 0))
         self._conv_step(kernel, tile, inner, self.operand_strides, packed, x, strides, weights.inputs)
@@ -341,7 +341,7 @@ class Task(Blocks):
         )
         self.ctx.step(step)
 
-    def packed(self, sets: conv_weights.Sets, block: int) -> View:
+    def _packed(self, sets: conv_weights.Sets, block: int) -> View:
         """The weights as the kernel reads them (block 0: for plain input): packed once, or by a step if they are computed."""
         weights = self.weights
         kernels = weights.kernels
@@ -438,7 +438,7 @@ class Task(Blocks):
             return 0
         return min(ceildiv_int(self.block * tile.vectors * self.block // 16, tiles), 4)
 
-    def one_row(self, geometry: Geometry, strides: list[tuple[Dim, ...]]) -> bool:
+    def _one_row(self, geometry: Geometry, strides: list[tuple[Dim, ...]]) -> bool:
         """Whether all tensors walk through all pixels as through one row."""
         planes, rows, columns = geometry.out
         return all(

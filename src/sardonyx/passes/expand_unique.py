@@ -20,10 +20,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from sardonyx import dtypes
-from sardonyx.ir.graph import Model, Node, Value
-from sardonyx.passes.fold_shape_values import infer_from_inputs
-from sardonyx.passes.protocol import PassResult, Reject, Rule
+from sardonyx.ir.graph import Node, Value
+from sardonyx.passes.protocol import Reject
 from sardonyx.passes.rewriter import Rewriter, dtype_of, shape_of
+from sardonyx.passes.shaping_rule import ShapingRule
 from sardonyx.records import dataclass
 
 _VERSION: Final = 13  # from here on Squeeze has its axes as an input, and everything below takes integers
@@ -31,19 +31,12 @@ _TYPES: Final = (dtypes.INT32, dtypes.INT64)
 
 
 @dataclass(frozen=True)
-class ExpandUnique(Rule[Node]):
+class ExpandUnique(ShapingRule[Node]):
     """Ensures: distinct whole numbers are found in native code."""
 
     name: ClassVar[str] = "ExpandUnique"
     roots: ClassVar[frozenset[str]] = frozenset(("Unique",))
     expands: ClassVar[bool] = True
-
-    def run(self, model: Model) -> PassResult:
-        """Apply the rule wherever it matches."""
-        result = super().run(model)
-        if result.modified:
-            infer_from_inputs(model)
-        return result
 
     def match(self, g: Rewriter, node: Node) -> Node | Reject | None:
         """A Unique of whole numbers, all of them or along their only axis."""

@@ -18,10 +18,10 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.graph import Model, Node, Value
-from sardonyx.passes.fold_shape_values import infer_from_inputs
-from sardonyx.passes.protocol import PassResult, Reject, Rule
+from sardonyx.ir.graph import Node, Value
+from sardonyx.passes.protocol import Reject
 from sardonyx.passes.rewriter import Rewriter, dtype_of, shape_of
+from sardonyx.passes.shaping_rule import ShapingRule
 from sardonyx.records import dataclass
 
 _POLYNOMIALS: Final = {  # coefficients of 1, u and u * u
@@ -33,19 +33,12 @@ _LENGTHS: Final = (dtypes.INT32, dtypes.INT64)
 
 
 @dataclass(frozen=True)
-class ExpandWindows(Rule[Node]):
+class ExpandWindows(ShapingRule[Node]):
     """Ensures: windows are made in native code."""
 
     name: ClassVar[str] = "ExpandWindows"
     roots: ClassVar[frozenset[str]] = frozenset(_POLYNOMIALS)
     expands: ClassVar[bool] = True
-
-    def run(self, model: Model) -> PassResult:
-        """Apply the rule wherever it matches."""
-        result = super().run(model)
-        if result.modified:
-            infer_from_inputs(model)
-        return result
 
     def match(self, g: Rewriter, node: Node) -> Node | Reject | None:
         """A window of as many elements as a number says."""

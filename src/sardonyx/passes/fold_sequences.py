@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node, Value
-from sardonyx.passes.fold_shape_values import infer_from_inputs
-from sardonyx.passes.protocol import PassResult, Reject, Rule
+from sardonyx.ir.graph import ONNX_DOMAIN, Node, Value
+from sardonyx.passes.protocol import Reject
 from sardonyx.passes.rewriter import Rewriter
+from sardonyx.passes.shaping_rule import ShapingRule
 from sardonyx.records import dataclass
 
 _MOST_PARTS: Final = 64
@@ -51,18 +51,11 @@ _Found: TypeAlias = "list[_Part] | _Elements"
 
 
 @dataclass(frozen=True)
-class FoldSequences(Rule[_Found]):
+class FoldSequences(ShapingRule[_Found]):
     """Ensures: nothing reads an element, the length or all elements together of a sequence that is put together in the graph."""
 
     name: ClassVar[str] = "FoldSequences"
     roots: ClassVar[frozenset[str]] = frozenset(("SequenceAt", "ConcatFromSequence", "SequenceLength"))
-
-    def run(self, model: Model) -> PassResult:
-        """Apply the rule wherever it matches; shapes of elements are known better than those of sequences."""
-        result = super().run(model)
-        if result.modified:
-            infer_from_inputs(model)
-        return result
 
     def match(self, g: Rewriter, node: Node) -> _Found | Reject | None:
         parts = _parts(g, node.inputs[0])

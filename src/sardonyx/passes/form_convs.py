@@ -66,6 +66,11 @@ class _Transposed:
         """How many results of a channel an input begins."""
         return prod(self.strides)
 
+    @property
+    def taps(self) -> list[int]:
+        """How many taps of an axis a phase has at most."""
+        return [-(-size // step) for size, step in zip(self.kernel, self.strides)]
+
 
 Borders: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # how much of the full result is cut off, before and behind
 
@@ -109,11 +114,10 @@ class FormConv(Rule[_Transposed]):
     def _columns_pay(self, found: _Transposed, inputs: int) -> bool:
         """Whether products with single taps, and the sum of those, take less time than taps of all phases at once."""
         lanes, window = self.target.lanes, prod(found.kernel)
-        taps = [-(-size // step) for size, step in zip(found.kernel, found.strides)]
         if found.groups > 1 or window > _MOST_TAPS:
             return False
-        multiplied: float = inputs * _filled(found.outputs * found.phases, lanes) * prod(taps)
-        if taps == [3, 3]:
+        multiplied: float = inputs * _filled(found.outputs * found.phases, lanes) * prod(found.taps)
+        if found.taps == [3, 3]:
             multiplied /= _WINOGRAD
         added = _ADDITION * self.target.flops_per_ns * found.outputs * window
         return inputs * _filled(found.outputs * window, lanes) + added < multiplied
@@ -158,9 +162,9 @@ class FormConv(Rule[_Transposed]):
             (made,) = g.node("Conv", inputs, 1, pads=facts, dilations=found.dilations)
             g.replace(node.outputs[0], made)
             return
-        # Taps that a phase has at most; results that are wanted of the full ones, from `begin` on; windows that they take.
+        # Results that are wanted of the full ones, from `begin` on; windows that they take.
         begin, end = facts
-        taps = [-(-size // step) for size, step in zip(found.kernel, steps)]
+        taps = found.taps
         missing = [
             max(-(-(size + more - after) // step) - tap, 0)
             for size, more, after, tap, step in zip(found.kernel, found.extra, end, taps, steps)

@@ -23,11 +23,11 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim
-from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value
-from sardonyx.passes.fold_shape_values import infer_from_inputs
+from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Node, Value
 from sardonyx.passes.form_scan_outputs import is_always_true
-from sardonyx.passes.protocol import PassResult, Reject, Rule
+from sardonyx.passes.protocol import Reject
 from sardonyx.passes.rewriter import Rewriter, dtype_of, shape_of
+from sardonyx.passes.shaping_rule import ShapingRule
 from sardonyx.records import dataclass
 
 _DOMAIN: Final = "sardonyx"
@@ -49,15 +49,8 @@ class Bags:
     equal_is_zero: bool = False  # a bag that ends where it begins is zeros
 
 
-class _BagRule(Rule[Bags]):
+class _BagRule(ShapingRule[Bags]):
     """What both forms of loops have in common."""
-
-    def run(self, model: Model) -> PassResult:
-        """Apply the rule wherever it matches; the shapes of what comes behind a loop are known then."""
-        result = super().run(model)
-        if result.modified:
-            infer_from_inputs(model)
-        return result
 
     def check(self, g: Rewriter, found: Bags) -> Reject | None:
         """Whether types and ranks are those that the operator takes."""

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value
+from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Node, Value
 from sardonyx.ir.types import Shape, TensorType
-from sardonyx.passes.fold_shape_values import infer_from_inputs
-from sardonyx.passes.protocol import PassResult, Reject, Rule
+from sardonyx.passes.protocol import Reject
 from sardonyx.passes.rewriter import Rewriter
+from sardonyx.passes.shaping_rule import ShapingRule
 from sardonyx.records import dataclass
 
 _GIVEN = 2  # inputs of a Loop and of its body before the carried values
@@ -49,18 +49,11 @@ class _Joined:
 
 
 @dataclass(frozen=True)
-class FormScanOutputs(Rule[_Appended]):
+class FormScanOutputs(ShapingRule[_Appended]):
     """Ensures: what a loop of known length appends to an empty sequence in every iteration is stacked by the loop itself."""
 
     name: ClassVar[str] = "FormScanOutputs"
     roots: ClassVar[frozenset[str]] = frozenset(("ConcatFromSequence",))
-
-    def run(self, model: Model) -> PassResult:
-        """Apply the rule wherever it matches; the shapes of what comes behind a loop are known then."""
-        result = super().run(model)
-        if result.modified:
-            infer_from_inputs(model)
-        return result
 
     def match(self, g: Rewriter, node: Node) -> _Appended | Reject | None:
         value = node.inputs[0]

@@ -16,13 +16,13 @@ import numpy as np
 
 from sardonyx.analysis.loop_body import LoopBody, Slices, loop_body_of
 from sardonyx.ir.dims import DimExpr
-from sardonyx.ir.graph import Model, Node, Value
+from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.passes.fold_sequences import at_axis
-from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.form_scan_outputs import is_always_true
-from sardonyx.passes.protocol import PassResult, Reject, Rule
+from sardonyx.passes.protocol import Reject
 from sardonyx.passes.rewriter import Rewriter, shape_of
+from sardonyx.passes.shaping_rule import ShapingRule
 from sardonyx.records import dataclass
 
 _MOST_TRIPS: Final = 16
@@ -38,18 +38,11 @@ class _Iterations:
 
 
 @dataclass(frozen=True)
-class UnrollLoops(Rule[_Iterations]):
+class UnrollLoops(ShapingRule[_Iterations]):
     """Ensures: no Loop or Scan of known length has less to do than it takes to begin it."""
 
     name: ClassVar[str] = "UnrollLoops"
     roots: ClassVar[frozenset[str]] = frozenset(("Loop", "Scan"))
-
-    def run(self, model: Model) -> PassResult:
-        """Apply the rule wherever it matches; more is known of each iteration than of all of them."""
-        result = super().run(model)
-        if result.modified:
-            infer_from_inputs(model)
-        return result
 
     def match(self, g: Rewriter, node: Node) -> _Iterations | Reject | None:
         loop = loop_body_of(node)

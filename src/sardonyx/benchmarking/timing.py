@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 
 from sardonyx.records import dataclass
 
-_PAUSE = 0.003  # seconds between two looks at whether the process is quiet
+# Seconds between two looks at whether the process is quiet. The system counts what threads on other cores use tick by tick, up to
+# 10 ms each: in a shorter pause a thread that spins may seem to have done nothing.
+_PAUSE = 0.025
 _QUIET = 0.2  # share of a core below which it is
-_PATIENCE = 0.3  # seconds after which a turn begins in any case
+_PATIENCE = 1.0  # seconds after which a turn begins in any case
 _TIME_SLICE = 0.04  # seconds a turn lasts, if the function is fast
 _FEWEST_RUNS = 2  # of a turn, if it is slow
 _FEWEST_ROUNDS = 3

@@ -20,7 +20,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import Expr, load, maximum
 from sardonyx.kernel.loops import Operand
-from sardonyx.kernel.matmul import dot, matmul, pack
+from sardonyx.kernel.matmul import dot, gemv, matmul, pack
 from sardonyx.kernel.matmul.matmul import MatMulKernel, vector_lanes
 from sardonyx.kernel.matmul.pack import pack_strips
 from targets import here, library_for
@@ -213,6 +213,52 @@ def test_products_of_rows_with_rows(rows: int, columns: int, depth: int, parts: 
     arguments += [bias.ctypes.data, 0, 0, 1, scale.ctypes.data, rows, 1, 0, c.ctypes.data, rows * columns, columns, 1]
     run(kernel, arguments, count(dot.units(kernel, [2], rows, columns, library(lanes).target)), parts, lanes)
     close(c, np.maximum(a @ np.swapaxes(b, 1, 2) + bias, 0) * scale[:, :, None], depth)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    rows=st.integers(1, 4),
+    columns=st.one_of(st.integers(0, 150), st.integers(500, 2300)),
+    depth=st.one_of(st.integers(0, 40), st.sampled_from([511, 512, 513, 1100])),
+    transposed=st.booleans(),
+    gap=st.integers(0, 5),
+    deep=st.booleans(),
+    parts=st.lists(st.integers(0, 1000), max_size=3),
+    lanes=st.sampled_from([0, 8]),
+)
+def test_products_of_a_few_rows_with_a_matrix_that_lies_row_by_row(
+    rows: int, columns: int, depth: int, transposed: bool, gap: int, deep: bool, parts: list[int], lanes: int
+) -> None:
+    kernel = gemv.GemvKernel(type="f32", b_type="f32", batch=1, rows=rows, epilogue=BIAS, deep=deep)
+    stored = guarded(numbers(1, (2, depth, rows) if transposed else (2, rows, depth), "f32"))
+    a = np.swapaxes(stored, 1, 2) if transposed else stored
+    wide = guarded(numbers(2, (2, depth, columns + gap), "f32"))
+    b = wide[:, :, gap:]
+    bias, scale = guarded(numbers(3, (columns,), "f32")), guarded(numbers(4, (2, rows), "f32"))
+    steps = (1, rows) if transposed else (depth, 1)
+    results = []
+    for split in ((), parts):
+        c = guarded(np.full((2, rows, columns), 77, np.float32))
+        arguments = [2, columns, depth, stored.ctypes.data, rows * depth, *steps]
+        arguments += [wide.ctypes.data + 4 * gap, depth * (columns + gap), columns + gap]
+        arguments += [bias.ctypes.data, 0, 0, 1, scale.ctypes.data, rows, 1, 0, c.ctypes.data, rows * columns, columns, 1]
+        run(kernel, arguments, count(gemv.units([2], columns)), split, lanes)
+        results.append(c)
+    np.testing.assert_array_equal(results[0], results[1])
+    exact = np.maximum(a.astype(np.float64) @ b + bias, 0) * scale[:, :, None]
+    size = (np.abs(a) @ np.abs(b) + np.abs(bias)) * np.abs(scale)[:, :, None]
+    assert (np.abs(results[0] - exact) <= np.finfo(np.float32).eps * (4 + depth**0.5) * size).all()
+
+
+@pytest.mark.parametrize("type", ["f64", "i32", "f16"])
+def test_a_row_times_a_matrix_of_any_type(type: str) -> None:
+    kind = "f32" if type == "f16" else type
+    kernel = gemv.GemvKernel(type=kind, b_type=type, batch=0, rows=1, epilogue=plain(kind))
+    a, b = guarded(numbers(1, (1, 21), kind)), guarded(numbers(2, (21, 203), type))
+    c = guarded(np.zeros((1, 203), NUMPY[kind]))
+    arguments = [203, 21, a.ctypes.data, 21, 1, b.ctypes.data, 203, c.ctypes.data, 203, 1]
+    run(kernel, arguments, count(gemv.units([], 203)))
+    close(c, a @ b.astype(NUMPY[kind]), 21)
 
 
 def test_heights_without_a_tile_of_their_own_use_the_next_one() -> None:

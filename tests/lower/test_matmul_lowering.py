@@ -21,6 +21,7 @@ from sardonyx.compile.assemble import Compiled
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.matmul.dot import DotKernel
+from sardonyx.kernel.matmul.gemv import GemvKernel
 from sardonyx.kernel.matmul.matmul import MatMulKernel
 from sardonyx.kernel.matmul.pack import PackKernel
 from sardonyx.program.steps import KernelStep, Storage
@@ -166,6 +167,32 @@ def test_a_transposed_operand_is_read_where_it_lies(batch: int, rows: int, depth
     a, b = numbers(rows, (batch, rows, depth)), numbers(columns, (batch, columns, depth))
     (actual,) = run_native(graph, compiled, {"a": a, "b": b})
     np.testing.assert_allclose(actual, 0.5 * (a @ np.swapaxes(b, 1, 2)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "expected"),
+    [
+        (1, 30, 50, True),
+        (3, 30, 50, False),
+        (3, 4096, 2100, True),
+        (5, 4096, 2100, False),
+        ("M", 256, 256, True),
+        ("M", "K", 256, False),
+    ],
+)
+def test_rows_of_a_large_computed_matrix_are_read_from_end_to_end_for_a_few_rows(
+    rows: Any, depth: Any, columns: int, expected: bool
+) -> None:
+    feeds = {"a": ("float32", [rows, depth]), "b": ("float32", [depth, columns]), "c": ("float32", [columns])}
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["p"]), helper.make_node("Add", ["p", "c"], ["y"])]
+    content = model(nodes, feeds, {}, {"y": "float32"})
+    graph, compiled = compile_native(content)
+    assert (GemvKernel in kernels(compiled)) == expected
+    for count in (0, 1, 2, 3) if rows == "M" else (rows,):
+        inner = 7 if depth == "K" else depth
+        a, b, c = numbers(1, (count, inner)), numbers(2, (inner, columns)), numbers(3, (columns,))
+        (actual,) = run_native(graph, compiled, {"a": a, "b": b, "c": c})
+        np.testing.assert_allclose(actual, a @ b + c, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("constant", [True, False])

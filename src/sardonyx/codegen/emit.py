@@ -58,6 +58,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "pool.pool.PoolKernel": "pool.pool.emit_pool",
     "pool.pool.MaxIndicesKernel": "pool.max_indices.emit_max_indices",
     "matmul.dot.DotKernel": "matmul.dot.emit_dot_kernel",
+    "matmul.gemv.GemvKernel": "matmul.gemv.emit_gemv_kernel",
     "quant.block_product.BlockProductKernel": "quant.block_product.emit_block_product",
     "quant.block_product.QuantizeRowsKernel": "quant.quantize_rows.emit_quantize_rows",
     "conv.conv.ConvKernel": "conv.conv.emit_conv",

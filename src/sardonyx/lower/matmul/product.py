@@ -15,6 +15,8 @@ from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.kernel.expr import BITS, load
 from sardonyx.kernel.matmul.dot import DotKernel
 from sardonyx.kernel.matmul.dot import units as dot_units
+from sardonyx.kernel.matmul.gemv import MOST_ROWS, GemvKernel
+from sardonyx.kernel.matmul.gemv import units as gemv_units
 from sardonyx.kernel.matmul.matmul import MatMulKernel, Source, heights, is_deep, strip_vectors, tallest, units, vector_lanes
 from sardonyx.kernel.matmul.pack import Order, PackKernel
 from sardonyx.kernel.matmul.pack import units as pack_units
@@ -31,8 +33,10 @@ from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 _PACK_FROM: Final = 64  # rows of A from which on it pays to pack a computed B that could be used as it lies
+_PACK_FAR_FROM: Final = 32  # the same, if its rows lie far from each other
 _LINE_BITS: Final = 512  # of a cache line
 _PACK_BYTES: Final = 192 << 10  # of such a B from which on packing it pays: smaller ones stay in the cache as they are
+_FAR: Final = 4  # times the second cache: so large must a B be whose rows lie far from each other
 _FEW: Final = 3  # rows or columns up to which a product is a sum along the depth
 _MANY_ROWS: Final = 16  # that fill a tile, whatever its height
 
@@ -145,7 +149,8 @@ class Product:
         elif self._stays_near():
             self.tiles(self._as_it_lies(), 1)
         else:
-            self._either(_PACK_FROM, lambda share: self.tiles(self._as_it_lies(), share))
+            least = _PACK_FAR_FROM if self._is_far else _PACK_FROM
+            self._either(least, lambda share: self.tiles(self._as_it_lies(), share))
 
     def check(self) -> None:
         """Note what must hold of the operands' sizes."""
@@ -160,8 +165,8 @@ class Product:
 
         Vectors as wide as a cache line take several lines of a row at once; a small B is in the cache anyway.
         """
-        size = self.columns * self.depth
-        return self.ctx.target.vector_bits >= _LINE_BITS or (isinstance(size, int) and size * BITS[self.kind] // 8 < _PACK_BYTES)
+        is_small = isinstance(self.columns * self.depth, int) and not self._is_larger(_PACK_BYTES - 1)
+        return self.ctx.target.vector_bits >= _LINE_BITS or is_small
 
     def _either(self, least: int, otherwise: Callable[[Dim], None]) -> None:
         """Pack B if it has at least so many rows of A to serve; else do something else.
@@ -237,7 +242,7 @@ class Product:
         self.tiles(b, 1)
 
     def tiles(self, b: Columns, share: Dim) -> None:
-        """A product in tiles."""
+        """A product in tiles, or rows of B as they lie, if few rows of A are multiplied with many of these."""
         ctx, a = self.ctx, self.summable_a()
         a_strides = (*broadcast_strides(View(a.buffer, a.shape[:-1], a.strides[:-1]), self.shape[:-1]), 0)
         b_strides = (*broadcast_strides(b.view, self.shape[:-2]), 0, 0)
@@ -248,21 +253,57 @@ class Product:
                 own.insert(len(own) - 1, 0)
         *batch, rows, columns = sizes
         epilogue = self.epilogue.for_kernel([own[-1] for own in operand_strides[2:]], [own[-2] for own in operand_strides[2:]])
-        whole = isinstance(columns, int) and columns % (b.vectors * vector_lanes(self.kind, ctx.target)) == 0
-        kernel = self.tile_kernel(b, a, len(batch), rows, whole, epilogue)
-        group = dim_max(floordiv(ctx.target.caches.l2 // 2, dim_max(self.depth, 1) * self.bytes(kernel.rows)), 1)
-        arguments = kernel.arguments.entries(
-            batch=batch,
-            rows=rows,
-            columns=columns,
-            depth=self.depth,
-            group=group,
-            b=(b.view.address, (*operand_strides[1][:-2], b.stride)),
-            operands=[(view.address, own) for view, own in zip(self.epilogue.views, operand_strides[2:])],
+        few = self._few_rows(b, rows)
+        single = 1 if few else self._is_single(b, rows)  # 1 if the rows are few, 0 if not, perhaps known only at run time
+        arguments: dict[str, Any] = {
+            "batch": batch,
+            "columns": columns,
+            "depth": self.depth,
+            "b": (b.view.address, (*operand_strides[1][:-2], b.stride)),
+            "operands": [(view.address, own) for view, own in zip(self.epilogue.views, operand_strides[2:])],
             **self.a_arguments(a, operand_strides[0][:-1]),
-        )
-        tiles = units(kernel, batch, rows, columns, ctx.target)
-        self.step(kernel, arguments, tiles * share, self.work(epilogue.operations) * share, (a.buffer, b.view.buffer))
+        }
+        work, reads = self.work(epilogue.operations) * share, (a.buffer, b.view.buffer)
+        if single != 0:
+            gemv = GemvKernel(
+                type=self.kind,
+                b_type=b.type,
+                batch=len(batch),
+                rows=few or 1,
+                epilogue=epilogue,
+                deep=is_deep(self.kind, self.depth),
+            )
+            pieces = gemv_units(batch, columns) * share * single
+            self.step(gemv, gemv.arguments.entries(**arguments), pieces, work * single, reads)
+        if single != 1:
+            whole = isinstance(columns, int) and columns % (b.vectors * vector_lanes(self.kind, ctx.target)) == 0
+            kernel = self.tile_kernel(b, a, len(batch), rows, whole, epilogue)
+            group = dim_max(floordiv(ctx.target.caches.l2 // 2, dim_max(self.depth, 1) * self.bytes(kernel.rows)), 1)
+            entries = kernel.arguments.entries(rows=rows, group=group, **arguments)
+            tiles = units(kernel, batch, rows, columns, ctx.target) * (1 - single)
+            self.step(kernel, entries, tiles * share, work * (1 - single), reads)
+
+    def _few_rows(self, b: Columns, rows: Dim) -> int:
+        """How many rows of A are so few that rows of B are better read from end to end; 0 if there are more."""
+        if b.source != "rows" or not isinstance(rows, int):
+            return 0
+        return rows if rows == 1 or (1 < rows <= MOST_ROWS and self._is_far) else 0
+
+    def _is_single(self, b: Columns, rows: Dim) -> Dim:
+        """1 if rows that are known only at run time turn out to be a single one, else 0."""
+        if b.source != "rows" or isinstance(rows, int) or not self._is_larger(_PACK_BYTES):
+            return 0
+        return dim_min(rows, 1) - dim_min(floordiv(rows, 2), 1)
+
+    @property
+    def _is_far(self) -> bool:
+        """Whether rows of B lie so far from each other that strips of them are waited for."""
+        return self._is_larger(_FAR * self.ctx.target.caches.l2)
+
+    def _is_larger(self, bytes_: int) -> bool:
+        """Whether a matrix of B is known to have more bytes."""
+        size = self.columns * self.depth
+        return isinstance(size, int) and size * BITS[self.kind] // 8 > bytes_
 
     def tile_kernel(self, b: Columns, a: View, batch: int, rows: Dim, whole: bool, epilogue: Epilogue) -> MatMulKernel:
         """The kernel of a product in tiles."""

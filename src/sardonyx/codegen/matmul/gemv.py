@@ -6,7 +6,8 @@ for each piece of consecutive columns of a matrix in begin .. end:
     for each vector of columns: load sums; for each of these rows: load B, multiply and add; store sums
   epilogue, row by row
 
-The rows of B that come next are prefetched meanwhile. A deep product sums up blocks of k on their own (`codegen.depth_blocks`).
+Of a B that comes from memory the next rows are prefetched meanwhile; from the last cache it comes as fast without that.
+A deep product sums up blocks of k on their own (`codegen.depth_blocks`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from sardonyx.kernel.matmul.gemv import UNIT, GemvKernel
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.target.target import Target
 
-_SUMS: Final = 2048  # of a piece, all rows together: they stay in the first cache
-_MOST_AT_ONCE: Final = 8  # rows of B
+_SUMS: Final = 4096  # of a piece, all rows together: they stay in the first cache
+_AT_ONCE: Final = {False: 6, True: 8}  # rows of B, at most; more of them if they are prefetched
 _FACTORS: Final = 12  # elements of A that registers hold
 _TOGETHER: Final = 2  # vectors of columns
 _LINE: Final = 64  # bytes of the cache
@@ -53,7 +54,7 @@ class _GemvEmitter:
         self.width = max(_SUMS // kernel.rows // UNIT, 1) * UNIT  # columns of a piece, at most
         # From a row of sums to the next. A page apart, the core would take loads of one for stores to the other (4K aliasing).
         self.between = self.width + UNIT
-        self.at_once = min(_MOST_AT_ONCE, _FACTORS // kernel.rows)
+        self.at_once = min(_AT_ONCE[kernel.fetches], _FACTORS // kernel.rows)
         a = Loaded(f, kernel.arguments)
         self.batch, self.columns, self.depth = a.several("batch"), a["columns"], a["depth"]
         self.a, (*self.a_batch, self.a_row, self.a_depth) = a.tensor("a")
@@ -171,10 +172,11 @@ class _GemvEmitter:
         def add(position: str, vectors: int, mask: str | None) -> None:
             bytes_ = vectors * self.lanes * BITS[k.b_type] // 8
             starts = [f.element(pointer, self.b_element, position) for pointer in pointers]
-            for start in starts:
-                next_ = f.element(start, self.b_element, ahead)
-                for line in range(0, bytes_, _LINE):
-                    f.fetch_ahead(f.element(next_, "i8", line))
+            if k.fetches:
+                for start in starts:
+                    following = f.element(start, self.b_element, ahead)
+                    for line in range(0, bytes_, _LINE):
+                        f.fetch_ahead(f.element(following, "i8", line))
             for vector in range(vectors):
                 values = [self._load_b(f.element(start, self.b_element, vector * self.lanes), mask) for start in starts]
                 for row in range(k.rows):

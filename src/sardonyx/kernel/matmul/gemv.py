@@ -34,6 +34,7 @@ class GemvKernel:
     rows: int  # of A
     epilogue: Epilogue
     deep: bool = False  # the depth may be long: it is summed up in blocks
+    fetches: bool = False  # B comes from memory: its rows are prefetched
 
     def __post_init__(self) -> None:
         if not 1 <= self.rows <= MOST_ROWS:
@@ -42,7 +43,8 @@ class GemvKernel:
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        return f"gemv|{self.type}|{self.b_type}|{self.batch}|{self.rows}|{self.epilogue.key}{'|deep' if self.deep else ''}"
+        marks = f"{'|deep' if self.deep else ''}{'|fetches' if self.fetches else ''}"
+        return f"gemv|{self.type}|{self.b_type}|{self.batch}|{self.rows}|{self.epilogue.key}{marks}"
 
     @property
     def arguments(self) -> Arguments:

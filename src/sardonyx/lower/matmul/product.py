@@ -272,6 +272,7 @@ class Product:
                 rows=few or 1,
                 epilogue=epilogue,
                 deep=is_deep(self.kind, self.depth),
+                fetches=self._is_larger(ctx.target.caches.l3 // 2),
             )
             pieces = gemv_units(batch, columns) * share * single
             self.step(gemv, gemv.arguments.entries(**arguments), pieces, work * single, reads)

@@ -17,6 +17,7 @@ PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\(([^)#]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\[[^\]]+\]\(([^)#\s]*)#([^)]+)\)")
 FILE = re.compile(r"`((?:src|docs|tests|tools|examples|\.ci)/[\w./-]+|[A-Z]+\.md|Makefile)`")
 
 
@@ -66,6 +67,19 @@ def test_files_a_page_names_exist(page: Path) -> None:
     missing = [target for target in linked if not (page.parent / target).exists()]
     missing += [name for name in FILE.findall(text) if not (ROOT / name).exists()]
     assert missing == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What headings of a page are linked by: in lower case, hyphens for spaces, without marks."""
+    text = BLOCK.sub("", page.read_text("utf-8"))
+    titles = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_headings_a_page_links_to_exist(page: Path) -> None:
+    linked = [(target, heading) for target, heading in ANCHOR.findall(page.read_text("utf-8")) if "://" not in target]
+    assert [link for link in linked if link[1] not in anchors(page.parent / link[0] if link[0] else page)] == []
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=page_id)

@@ -6,7 +6,7 @@ CHECKOUT is a checkout of onnxruntime's public repository, of which the tests in
 Sardonyx in onnxruntime's place; `--cases` runs some of the hundreds of cases that a few tests have (and that take 8 GB). Needs
 torch, transformers, pytest, onnx and packaging. The files are copied, and changed only where they name a GPU or what newer
 packages have no more (see REPLACED). NOT_FOR_US has the tests that make no sense here, with the reasons: they are not counted.
-Prints the table that docs/training.md shows; exits 1 if fewer than the minimum of the others pass.
+Prints the table that docs/training-internals.md shows; exits 1 if fewer than the minimum of the others pass.
 """
 
 from __future__ import annotations

@@ -84,7 +84,9 @@ def test_angles_next_to_quarter_turns_and_on_both_sides_of_the_quick_range_keep_
     random = np.random.default_rng(4)
     turns = np.concatenate([np.arange(2000), random.integers(0, 1 << 25, 20_000)]).astype(Wide)
     x = (turns * (np.arctan(Wide(1)) * 2)).astype(DTYPES[kind])
-    x = np.concatenate([x, np.nextafter(x, DTYPES[kind].type(np.inf)), -x, random.uniform(2.0**23, 2.0**25, 5000).astype(x.dtype)])
+    x = np.concatenate(
+        [x, np.nextafter(x, DTYPES[kind].type(np.inf)), -x, random.uniform(2.0**23, 2.0**25, 5000).astype(x.dtype)]
+    )
     random.shuffle(x)  # vectors in which some elements are beyond the range
     actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
     error = errors_in_ulp(actual, REFERENCES[name](x.astype(Wide)))

@@ -75,7 +75,13 @@ def _run(
 
 
 def _run_by_rows(
-    f: FunctionBuilder, kernel: ScanKernel, target: Target, steps: str, count: str, source: tuple[str, str], result: tuple[str, str]
+    f: FunctionBuilder,
+    kernel: ScanKernel,
+    target: Target,
+    steps: str,
+    count: str,
+    source: tuple[str, str],
+    result: tuple[str, str],
 ) -> None:
     """The first row is a copy; each row after it adds to the one before, `count` elements of both."""
     element = memory_type(kernel.type)

@@ -3,8 +3,8 @@
     target[o..., s, i]  :=  source[o..., 0, i] + ... + source[o..., s, i]      exclusive: without the last term
 
 Steps are taken in order. With `vectors` the axis i is consecutive on both sides and so many vectors of it are worked on together:
-from one step to the next memory jumps, and whole cache lines are worth it. With `by_rows` a run is a longer part of that axis, and
-a step adds to what the step before has written, which is still near: memory is read and written in order.
+from one step to the next memory jumps, and whole cache lines are worth it. With `by_rows` a run is a longer part of that axis,
+and a step adds to what the step before has written, which is still near: memory is read and written in order.
 
 The parallel range counts runs: these parts or vectors of i, else single elements of it.
 """

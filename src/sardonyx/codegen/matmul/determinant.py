@@ -107,10 +107,10 @@ def _eliminate(e: VectorEmitter, matrix: str, own: tuple[str, str, str], columns
         leads = [f.let(f"load double, ptr {f.element(row, 'double', first)}, align 8") for row in rows]
         quotients = [f.let(f"fdiv double {lead}, {pivot}") for lead in leads]
         factors = [f.let(f"select i1 {is_zero}, double 0.0, double {f.let(f'fneg double {one}')}") for one in quotients]
-        spread = [e.splat(factor, "double") for factor in factors]
+        broadcast = [e.splat(factor, "double") for factor in factors]
         block = f.loop(start, pitch, e.lanes)
         taken = e.load(f.element(own_row, "double", block.index), "f64")
-        for row, factor in zip(rows, spread):
+        for row, factor in zip(rows, broadcast):
             at = f.element(row, "double", block.index)
             known = dict(zip(_SUM_OF, (factor, taken, e.load(at, "f64"))))
             e.store(at, e.emit([fma(*_SUM_OF)], known)[0], "f64")

@@ -145,9 +145,9 @@ def _number(g: Rewriter, node: Node, position: int, default: int | None) -> int 
 
 def _matrix(length: int, frequencies: int, parts: int, inverse: bool) -> Array:
     """e**(-2 pi i k n / length), and for complex samples also i times that: what their imaginary parts are multiplied with."""
-    places = np.arange(length)[:, None] * np.arange(frequencies) % length
-    angles = places * ((2 if inverse else -2) * np.pi / length)
-    is_quarter = places * 4 % length == 0  # of a turn: then both are whole numbers
+    positions = np.arange(length)[:, None] * np.arange(frequencies) % length
+    angles = positions * ((2 if inverse else -2) * np.pi / length)
+    is_quarter = positions * 4 % length == 0  # of a turn: then both are whole numbers
     cosine, sine = (np.where(is_quarter, np.rint(wave) + 0.0, wave) for wave in (np.cos(angles), np.sin(angles)))
     real = np.stack([cosine, sine], axis=-1)
     if parts == 2:

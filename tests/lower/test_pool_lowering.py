@@ -171,7 +171,7 @@ def test_a_window_larger_than_the_image_is_cut_as_onnxruntime_cuts_it(
     op: str, symbolic: bool, pads: list[int], kernel: int, stride: int, ceil_mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     x = np.random.default_rng(kernel).normal(size=(2, 3, 5)).astype(np.float32)
-    attrs = {"kernel_shape": [kernel], "strides": [stride], "pads": pads, "ceil_mode": ceil_mode}
+    attrs: dict[str, Any] = {"kernel_shape": [kernel], "strides": [stride], "pads": pads, "ceil_mode": ceil_mode}
     content = model(op, x.shape, "float32", symbolic, **attrs)
     (expected,) = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     (actual,) = InferenceSession(content).run(None, {"x": x})

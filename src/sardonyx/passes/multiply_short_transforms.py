@@ -86,9 +86,9 @@ def _of_rows(g: Rewriter, node: Node, x: Value) -> _Transform | Reject | None:
     """The transform of a DFT."""
     shape = x.shape
     assert shape is not None
-    if len(shape) < 3 or shape[-1] not in (1, 2) or not isinstance(shape[-2], int) or not shape[-2]:
+    length, parts = shape[-2:] if len(shape) >= 3 else (0, 0)
+    if not isinstance(length, int) or not isinstance(parts, int) or not length or parts not in (1, 2):
         return None
-    length, parts = shape[-2], shape[-1]
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     if onesided and (inverse or parts == 2):
         return Reject("a transform to a real signal, or half of one that is not real")

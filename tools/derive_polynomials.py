@@ -193,14 +193,19 @@ def main() -> None:
     show("LOG_TAIL", polynomial(rest, 0.0, float((high / (2 + high)) ** 2), 8, "f64"), "(atanh(s) / s - 1 - z / 3) / z**2")
     show("THIRD", [float(third), float(third - mpf(float(third)))])
     show("ATAN64", polynomial(arctangent, 0.0, float(mp.tan(mp.pi / 8) ** 2) * 1.001, 11, "f64"), "(atan(x) / x - 1) / x**2")
+    show("ATAN64_SHORT", polynomial(arctangent, 0.0, float(mp.tan(mp.pi / 8) ** 2) * 1.001, 5, "f64"), "the same, for f32")
     arcsine = lambda z: (root(mp.asin)(z) - 1) / z if z > mpf("1e-40") else mpf(1) / 6  # noqa: E731
     show("ASIN64", polynomial(arcsine, 0.0, 0.25, 11, "f64"), "(asin(x) / x - 1) / x**2 of z = x**2")
+    show("ASIN64_SHORT", polynomial(arcsine, 0.0, 0.25, 5, "f64"), "the same, for f32")
     show(
         "LN2_32", [*split(mp.log(2), 15, 1), float(rounded(mp.log(2) - mpf(split(mp.log(2), 15, 1)[0]), "f32"))], "ln 2, in parts"
     )
     show("LN2_64", [*split(mp.log(2), 32, 1), float(mp.log(2) - mpf(split(mp.log(2), 32, 1)[0]))])
     show("LN2_DOUBLE", [float(mp.log(2)), float(mp.log(2) - mpf(float(mp.log(2))))])
-    show("HALF_PI", [float(mp.pi / 2), float(mp.pi / 2 - mpf(float(mp.pi / 2)))])
+    half_pi = [float(mp.pi / 2)]
+    while len(half_pi) < 3:
+        half_pi.append(float(mp.pi / 2 - sum(map(mpf, half_pi))))
+    show("HALF_PI", half_pi)
     mp.dps = 400
     show("TWO_OVER_PI_29", digits(2 / mp.pi, 29, 7), "2 / pi in pieces of 29 bits")
     show("TWO_OVER_PI_24", whole_digits(2 / mp.pi, 24, 52), "in pieces of 24 bits, as integers")

@@ -150,11 +150,23 @@ def test_single_elements_are_checked_together_and_one_by_one() -> None:
 def test_scans_stay_inside(lanes: int, inner: int, exclusive: bool, vectors: int) -> None:
     source = guarded(np.random.default_rng(0).integers(-9, 9, (2, 6, inner)).astype(np.float32))
     target = guarded(np.zeros_like(source))
-    kernel = ScanKernel(type="f32", compute="f32", operation="add", exclusive=exclusive, outer=1, vectors=vectors)
+    kernel = ScanKernel(type="f32", compute="f32", operation="add", exclusive=exclusive, outer=1, vectors=vectors, by_rows=False)
     arguments = [2, 6, inner, source, 6 * inner, inner, 1, target, 6 * inner, inner, 1]
     assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, scan.units(kernel, [2], inner, library(lanes).target), lanes)
     np.testing.assert_array_equal(target, np.cumsum(source, axis=1) - (source if exclusive else 0))
+
+
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize("inner", [1, 70, 1024, 1100])
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_scans_by_rows_stay_inside(lanes: int, inner: int, steps: int) -> None:
+    source = guarded(np.random.default_rng(0).integers(-9, 9, (2, steps, inner)))
+    target = guarded(np.zeros_like(source))
+    kernel = ScanKernel(type="i64", compute="i64", operation="add", exclusive=False, outer=1, vectors=4, by_rows=True)
+    arguments = [2, steps, inner, source, steps * inner, inner, 1, target, steps * inner, inner, 1]
+    run(kernel, arguments, scan.units(kernel, [2], inner, library(lanes).target), lanes, pieces=2)
+    np.testing.assert_array_equal(target, np.cumsum(source, axis=1))
 
 
 @pytest.mark.parametrize("lanes", WIDTHS)

@@ -77,6 +77,30 @@ def test_a_function_keeps_its_error_bound_over_the_whole_range(name: str, kind: 
     assert not signs.any()
 
 
+@needs_extended
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_angles_next_to_quarter_turns_and_on_both_sides_of_the_quick_range_keep_the_error_bound(name: str, kind: str) -> None:
+    random = np.random.default_rng(4)
+    turns = np.concatenate([np.arange(2000), random.integers(0, 1 << 25, 20_000)]).astype(Wide)
+    x = (turns * (np.arctan(Wide(1)) * 2)).astype(DTYPES[kind])
+    x = np.concatenate(
+        [x, np.nextafter(x, DTYPES[kind].type(np.inf)), -x, random.uniform(2.0**23, 2.0**25, 5000).astype(x.dtype)]
+    )
+    random.shuffle(x)  # vectors in which some elements are beyond the range
+    actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    error = errors_in_ulp(actual, REFERENCES[name](x.astype(Wide)))
+    assert error.max() <= math.ULP[name][kind == "f64"]
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_the_result_of_an_angle_does_not_depend_on_the_angles_beside_it(name: str) -> None:
+    x = np.linspace(-100, 100, 64)
+    alone = evaluate(getattr(math, name), x, types=["f64"], out="f64")
+    mixed = np.stack([x, np.full_like(x, 1e300)], axis=1).ravel()
+    np.testing.assert_array_equal(evaluate(getattr(math, name), mixed, types=["f64"], out="f64")[::2], alone)
+
+
 @pytest.mark.parametrize("kind", DTYPES)
 @pytest.mark.parametrize("name", ["sin", "tan", "asin", "atan", "sinh", "tanh", "asinh", "atanh", "erf", "expm1", "log1p"])
 def test_an_odd_function_keeps_the_sign_of_a_zero(name: str, kind: str) -> None:

@@ -38,7 +38,7 @@ KERNELS = [
         unit_strides=(True,),
     ),
     IndexCheckKernel(index="i64"),
-    ScanKernel(type="f32", compute="f32", operation="add", exclusive=False, outer=1, vectors=1),
+    ScanKernel(type="f32", compute="f32", operation="add", exclusive=False, outer=1, vectors=1, by_rows=False),
     TopKKernel(type="f32", largest=True, outer=1),
     SortKernel(type="f32", largest=True, outer=1, few=False),
     CountKernel(type="f32"),

@@ -101,7 +101,7 @@ def test_remainders_of_floats(dtype: np.dtype[Any], fmod: int) -> None:
     check_one("Mod", samples(dtype, (4, 30)), samples(dtype, (4, 30), 1), fmod=fmod)
 
 
-@pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=str)
+@pytest.mark.parametrize("dtype", [F64, F32, F16, BF16], ids=str)
 @pytest.mark.parametrize("fmod", [0, 1])
 def test_remainders_of_any_bits_are_exact(dtype: np.dtype[Any], fmod: int) -> None:
     bits = np.random.default_rng(5).integers(0, 256, (2, 40_000, dtype.itemsize), np.uint8).view(dtype)[..., 0]
@@ -109,6 +109,7 @@ def test_remainders_of_any_bits_are_exact(dtype: np.dtype[Any], fmod: int) -> No
     b[:200] = np.array([0.0, -0.0, np.inf, -np.inf], dtype)[np.arange(200) % 4]
     b[200:9000] *= dtype.type(0.0009)  # subnormal numbers among them
     b[9000:12000] = a[9000:12000] / np.arange(1, 3001).astype(dtype)  # remainders of or near 0
+    a[12000:20000] = (b[12000:20000] * np.exp2(np.linspace(0, 60, 8000))).astype(dtype)  # quotients of every size up to 2**60
     node = helper.make_node("Mod", ["a", "b"], ["y"], fmod=fmod)
     feeds = {"a": a, "b": b}
     assert_native_agrees(model([node], feeds, {"y": dtype}), feeds, rtol=0.0, atol=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from onnx import helper
 import model_text
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
+from sardonyx import InferenceSession
 from sardonyx.runtime.native_core import SizeConflict
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3}
@@ -157,3 +159,22 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
         graph, compiled = compile_native(content, workers)
         results.append(run_native(graph, compiled, {"x": x})[0])
     np.testing.assert_array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("pads", [[0, 0], [0, 1], [1, 0]])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "ceil_mode"), [(6, 1, 0), (6, 2, 0), (6, 2, 1), (7, 2, 1), (7, 3, 0), (9, 4, 0), (12, 5, 1)]
+)
+def test_a_window_larger_than_the_image_is_cut_as_onnxruntime_cuts_it(
+    op: str, symbolic: bool, pads: list[int], kernel: int, stride: int, ceil_mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = np.random.default_rng(kernel).normal(size=(2, 3, 5)).astype(np.float32)
+    attrs: dict[str, Any] = {"kernel_shape": [kernel], "strides": [stride], "pads": pads, "ceil_mode": ceil_mode}
+    content = model(op, x.shape, "float32", symbolic, **attrs)
+    (expected,) = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    (actual,) = InferenceSession(content).run(None, {"x": x})
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    assert not caplog.records  # no kernel is tried that would have to be refused

@@ -127,6 +127,14 @@ def test_cumulative_sums(kind: str, axis: int, exclusive: int, reverse: int) -> 
         agrees(graph, x=numbers(shape, kind))
 
 
+@pytest.mark.parametrize("kind", ["float", "float16", "int64"])
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_cumulative_sums_of_long_rows_of_a_known_length(kind: str, reverse: int) -> None:
+    graph = f"({kind}[A,B,1100] x) => ({kind}[z] y) {{ a = Constant<value = int64 {{1}}>() y = CumSum<reverse={reverse}>(x, a) }}"
+    for shape in ((2, 5, 1100), (2, 0, 1100), (3, 1, 1100)):
+        agrees(graph, x=numbers(shape, kind))
+
+
 def agrees(graph: str, opset: int = 24, **feeds: Any) -> None:
     assert_native_agrees(model(graph, opset), feeds, rtol=0, atol=0)
 

@@ -100,6 +100,12 @@ def test_lp_pool_is_onnxruntimes(seed: int, rank: int, outer: Any, p: int) -> No
     np.testing.assert_allclose(run("LpPool", x, **attrs), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("kernel", "stride"), [(7, 1), (9, 2)])
+def test_a_window_larger_than_the_image_by_two_strides_is_refused(kernel: int, stride: int) -> None:
+    with pytest.raises(ValueError, match=f"a kernel that reaches over {kernel} does not fit spatial axis 0 of size 5"):
+        run("MaxPool", np.zeros((1, 1, 5), np.float32), kernel_shape=[kernel], strides=[stride])
+
+
 @pytest.mark.parametrize("version", [1, 8, 10, 11])
 def test_older_max_pools_lack_attributes_but_mean_the_same(version: int) -> None:
     x = random_array(3, (1, 2, 6, 6), np.float32, special=False)

@@ -24,7 +24,7 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.exp_table import one_and_exp_by_table
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
 from sardonyx.kernel.intervals import is_within
-from sardonyx.kernel.math import one_and_exp_by_polynomial
+from sardonyx.kernel.math import RARE, one_and_exp_by_polynomial
 from sardonyx.target.target import Target
 
 _TABLE_PART: Final = 64  # entries of a table that a register holds
@@ -227,6 +227,22 @@ class VectorEmitter:
         masks, values = self.type("bool"), self.type(kind)
         return self.f.let(f"select {masks} {mask}, {values} {yes}, {values} {no}")
 
+    def where_any(self, mask: str, usual: str, kind: str, rare: Callable[[], str]) -> str:
+        """`usual`, or in lanes of a mask what `rare` writes code for: a branch around that code is taken if there are none."""
+        f, before = self.f, self.f.block
+        found = mask
+        if self.lanes > 1:
+            bits = f.let(f"bitcast {self.type('bool')} {mask} to i{self.lanes}")
+            found = f.let(f"icmp ne i{self.lanes} {bits}, 0", "c")
+        seldom, after = f.fresh("seldom"), f.fresh("after")
+        f.branch_if(found, seldom, after)
+        f.label(seldom)
+        chosen = self.choose(mask, rare(), usual, kind)
+        last = f.block
+        f.branch(after)
+        f.label(after)
+        return f.let(f"phi {self.type(kind)} [ {usual}, %{before} ], [ {chosen}, %{last} ]")
+
 
 _Emit = Callable[[VectorEmitter, Expr, list[str]], str]
 
@@ -317,7 +333,8 @@ def _divide(operation: str) -> _Emit:
     def emit(e: VectorEmitter, node: Expr, args: list[str]) -> str:
         kind, kinds = node.type, e.type(node.type)
         if kind in FLOATS:
-            return e.f.let(f"f{operation} {kinds} {args[0]}, {args[1]}")
+            exact = operation == "rem" and kind == "f64" and e.target is not None and e.target.has_fma
+            return _remainder(e, *args) if exact else e.f.let(f"f{operation} {kinds} {args[0]}, {args[1]}")
         divided = _divided_as_floats if e.lanes > 1 and BITS[kind] <= 32 and node.args[1].op != "const" else _divided
         zero, one = constant(kind, 0, e.lanes), constant(kind, 1, e.lanes)
         by_zero = e.f.let(f"icmp eq {kinds} {args[1]}, {zero}")
@@ -330,6 +347,27 @@ def _divide(operation: str) -> _Emit:
         return e.choose(by_zero, zero, e.choose(by_minus_one, negated, result, kind), kind)
 
     return emit
+
+
+def _remainder(e: VectorEmitter, a: str, b: str) -> str:
+    """What is left of f64 numbers after division, exactly: as C's fmod, which is called for quotients beyond 2**53 alone.
+
+    Below that the quotient, cut to a whole number, is right or, as division rounds, one too large: what is left is less than the
+    divisor and a multiple of its last bit, and one multiplication and addition rounds nothing off it.
+    """
+    f, kinds, suffix = e.f, e.type("f64"), intrinsic_suffix("f64", e.lanes)
+    x, y = (f.call(kinds, f"llvm.fabs.{suffix}", (kinds, value)) for value in (a, b))
+    quotient = f.call(kinds, f"llvm.trunc.{suffix}", (kinds, f.let(f"fdiv {kinds} {x}, {y}")))
+    left = f.call(kinds, f"llvm.fma.{suffix}", (kinds, f.let(f"fneg {kinds} {quotient}")), (kinds, y), (kinds, x))
+    negative = f.let(f"fcmp olt {kinds} {left}, {constant('f64', 0.0, e.lanes)}")
+    left = e.choose(negative, f.let(f"fadd {kinds} {left}, {y}"), left, "f64")
+    left = f.call(kinds, f"llvm.copysign.{suffix}", (kinds, left), (kinds, a))
+    # A divisor that is infinite leaves the dividend, and a divisor of 0 nothing: neither is what the above gives.
+    masks = e.type("bool")
+    beyond = f.let(f"fcmp oge {kinds} {quotient}, {constant('f64', 2.0**53, e.lanes)}")
+    endless = f.let(f"fcmp oeq {kinds} {y}, {constant('f64', math.inf, e.lanes)}")
+    rare = f.let(f"or {masks} {beyond}, {endless}")
+    return e.where_any(rare, left, "f64", lambda: f.let(f"frem {kinds} {a}, {b}"))
 
 
 def _divided(e: VectorEmitter, operation: str, kind: str, a: str, b: str) -> str:
@@ -415,6 +453,15 @@ def _one_and_exp(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     by_table = e.target is not None and e.target.has_float_permute and e.lanes <= _WORDS
     (made,) = e.emit([one_and_exp_by_table(x) if by_table else one_and_exp_by_polynomial(x)], {x: args[0]})
     return made
+
+
+def _rarely(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    condition, usual, argument = args
+    x = node.args[2]
+    rare = RARE[node.param](x)
+    if e.target is None or not e.target.has_fma:
+        return e.emit([rare], {x: argument})[0]
+    return e.where_any(condition, usual, node.type, lambda: e.emit([rare], {x: argument})[0])
 
 
 def _word_lookup(e: VectorEmitter, node: Expr, args: list[str]) -> str:
@@ -517,6 +564,7 @@ _EMIT: Final[dict[str, _Emit]] = {
     "quotient": _quotient,
     "scaled": _scaled,
     "one_and_exp": _one_and_exp,
+    "rarely": _rarely,
     "word_lookup": _word_lookup,
     "cast": _cast,
     "bitcast": _bitcast,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from sardonyx.kernel import math_tables as tables
-from sardonyx.kernel.expr import Expr, binary, const, fma, lift, one_and_exp, scaled, select, sqrt, unary
+from sardonyx.kernel.expr import Expr, binary, const, fma, lift, one_and_exp, rarely, scaled, select, sqrt, unary
 
 Function: TypeAlias = Callable[[Expr], Expr]
 
@@ -372,19 +372,41 @@ def _quarter_turns_f64(x: Expr) -> tuple[Expr, Expr, Expr]:
     return quadrant + again, left - again, rest
 
 
-def _sine_cosine(x: Expr) -> tuple[Expr, Expr, Expr]:
+def _near_angle(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """(quadrant, angle within it in radians, what that lost in rounding) of an f64 angle below NEAR: by three parts of pi / 2.
+
+    The first product and difference, rounded once, is exact: a multiple of the last bit of the first part, and below 1.
+    """
+    first, second, third = tables.HALF_PI
+    quadrant = unary("round", x * (2 / math.pi))
+    rest = fma(quadrant, -first, x)
+    part = quadrant * second
+    angle, lost = _two_sum(rest, -part)
+    return quadrant, angle, lost - fma(quadrant, third, fma(quadrant, second, -part))
+
+
+def _any_angle(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """The same of an f64 angle of any size."""
+    quadrant, left, lost = _quarter_turns_f64(x)
+    high, low, _ = tables.HALF_PI
+    angle = left * high
+    return quadrant, angle, fma(left, high, -angle) + fma(left, low, lost * high)
+
+
+def _sine_cosine(x: Expr, near: bool) -> tuple[Expr, Expr, Expr]:
     """sin and cos of the angle within its quadrant, and the quadrant (0 to 3, as f64)."""
     if x.type == "f32":
-        quadrant, left = _quarter_turns_f32(x)
-        r = (left * (math.pi / 2)).cast("f32")
+        if near:
+            quadrant, angle, lost = _near_angle(x.cast("f64"))
+            r = (angle + lost).cast("f32")
+        else:
+            quadrant, left = _quarter_turns_f32(x)
+            r = (left * (math.pi / 2)).cast("f32")
         z = r * r
         sine = fma(r * z, polynomial(z, tables.SIN32), r)
         cosine = fma(z * z, polynomial(z, tables.COS32), fma(z, -0.5, 1.0))
     else:
-        quadrant, left, lost = _quarter_turns_f64(x)
-        high, low = tables.HALF_PI
-        r = left * high
-        tail = fma(left, high, -r) + fma(left, low, lost * high)
+        quadrant, r, tail = _near_angle(x) if near else _any_angle(x)
         total = r + tail
         tail = tail - (total - r)
         r = total
@@ -397,9 +419,13 @@ def _sine_cosine(x: Expr) -> tuple[Expr, Expr, Expr]:
     return sine, cosine, phase
 
 
-def _shifted_sin(x: Expr, quarter: float) -> Expr:
+_NEAR: Final = 2.0**24  # angles below this are taken into their quadrant by a few operations
+_LINEAR: Final = {"f32": 2.0**-13, "f64": 2.0**-27}  # below this sin(x) and tan(x) are x
+
+
+def _shifted_sin(x: Expr, quarter: float, near: bool) -> Expr:
     """sin of the angle moved by some quarter turns."""
-    sine, cosine, phase = _sine_cosine(x)
+    sine, cosine, phase = _sine_cosine(x, near)
     if quarter:
         moved = phase + quarter
         phase = select(moved >= 4.0, moved - 4.0, moved)
@@ -408,61 +434,86 @@ def _shifted_sin(x: Expr, quarter: float) -> Expr:
     return select(phase >= 2.0, -value, value)
 
 
-_LINEAR: Final = {"f32": 2.0**-13, "f64": 2.0**-27}  # below this sin(x) and tan(x) are x
+def _sin(x: Expr, near: bool) -> Expr:
+    return select(_abs(x) < _LINEAR[x.type], x, _shifted_sin(x, 0.0, near))
+
+
+def _cos(x: Expr, near: bool) -> Expr:
+    return _shifted_sin(x, 1.0, near)
+
+
+def _tan(x: Expr, near: bool) -> Expr:
+    sine, cosine, phase = _sine_cosine(x, near)
+    odd = phase.eq(1.0) | phase.eq(3.0)
+    result = select(odd, -cosine, sine) / select(odd, sine, cosine)
+    return select(_abs(x) < _LINEAR[x.type], x, result)
+
+
+def _of_any_angle(function: Callable[[Expr, bool], Expr]) -> Function:
+    def rare(x: Expr) -> Expr:
+        return select(_abs(x) < _INF, function(x, False), x - x)
+
+    return rare
+
+
+# What `expr.rarely` computes, by name: right for every number, and slow.
+RARE: Final[dict[str, Function]] = {"sin": _of_any_angle(_sin), "cos": _of_any_angle(_cos), "tan": _of_any_angle(_tan)}
 
 
 def sin(x: Expr) -> Expr:
     """The sine, for angles of any size; NaN of infinity."""
-    result = select(_abs(x) < _LINEAR[x.type], x, _shifted_sin(x, 0.0))
-    return select(_abs(x) < _INF, result, x - x)
+    return rarely(_abs(x) >= _NEAR, _sin(x, near=True), "sin", x)
 
 
 def cos(x: Expr) -> Expr:
     """The cosine, for angles of any size; NaN of infinity."""
-    return select(_abs(x) < _INF, _shifted_sin(x, 1.0), x - x)
+    return rarely(_abs(x) >= _NEAR, _cos(x, near=True), "cos", x)
 
 
 @_through_f64
 def tan(x: Expr) -> Expr:
     """The tangent; NaN of infinity."""
-    sine, cosine, phase = _sine_cosine(x)
-    odd = phase.eq(1.0) | phase.eq(3.0)
-    result = select(odd, -cosine, sine) / select(odd, sine, cosine)
-    return select(_abs(x) < _INF, select(_abs(x) < _LINEAR[x.type], x, result), x - x)
+    return rarely(_abs(x) >= _NEAR, _tan(x, near=True), "tan", x)
 
 
-def _arcsine_parts(x: Expr) -> tuple[Expr, Expr]:
-    """Whether |x| >= 1/2, and asin of |x| or, if so, of sqrt((1 - |x|) / 2)."""
+def _arcsine_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """x in f64, whether |x| >= 1/2, and asin of |x| or, if so, of sqrt((1 - |x|) / 2)."""
+    short = x.type == "f32"
+    x = x.cast("f64")
     size = _abs(x)
     large = size >= 0.5
     z = select(large, (1.0 - size) * 0.5, size * size)
     s = select(large, sqrt(z), size)
-    return large, fma(s * z, polynomial(z, tables.ASIN64), s)
+    return x, large, fma(s * z, polynomial(z, tables.ASIN64_SHORT if short else tables.ASIN64), s)
 
 
-@_through_f64
 def asin(x: Expr) -> Expr:
     """The angle whose sine this is; NaN outside [-1, 1]."""
-    high, low = tables.HALF_PI
-    large, angle = _arcsine_parts(x)
-    return with_sign(select(large, high - (angle * 2.0 - low), angle), x)
+    high, low, _ = tables.HALF_PI
+    kind = x.type
+    x, large, angle = _arcsine_parts(x)
+    return with_sign(select(large, high - (angle * 2.0 - low), angle), x).cast(kind)
 
 
-@_through_f64
 def acos(x: Expr) -> Expr:
     """The angle whose cosine this is; NaN outside [-1, 1]."""
-    high, low = tables.HALF_PI
-    large, angle = _arcsine_parts(x)
+    high, low, _ = tables.HALF_PI
+    kind = x.type
+    x, large, angle = _arcsine_parts(x)
+    if kind == "f32":
+        start = select(large, select(x < 0.0, const(2 * high, "f64"), const(0, "f64")), const(high, "f64"))
+        return fma(with_sign(angle, x), select(large, const(2, "f64"), const(-1, "f64")), start).cast(kind)
     small_angle = high - (with_sign(angle, x) - low)
     double = angle * 2.0
     large_angle = select(x < 0.0, 2 * high - (double - 2 * low), double)
     return select(large, large_angle, small_angle)
 
 
-@_through_f64
 def atan(x: Expr) -> Expr:
     """The angle whose tangent this is."""
-    high, low = tables.HALF_PI
+    high, low, _ = tables.HALF_PI
+    kind, coefficients = x.type, tables.ATAN64_SHORT if x.type == "f32" else tables.ATAN64
+    x = x.cast("f64")
     size = _abs(x)
     far, middle = size > 1 + math.sqrt(2), size > math.sqrt(2) - 1
     top = select(far, const(-1, x.type), select(middle, size - 1.0, size))
@@ -471,7 +522,7 @@ def atan(x: Expr) -> Expr:
     z = t * t
     start = select(far, const(high, x.type), select(middle, const(high / 2, x.type), const(0, x.type)))
     rest = select(far, const(low, x.type), select(middle, const(low / 2, x.type), const(0, x.type)))
-    return with_sign(start + (fma(t * z, polynomial(z, tables.ATAN64), t) + rest), x)
+    return with_sign(start + (fma(t * z, polynomial(z, coefficients), t) + rest), x).cast(kind)
 
 
 # Hyperbolic functions

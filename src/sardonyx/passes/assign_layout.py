@@ -24,6 +24,7 @@ from sardonyx.ir.builder import make_attr
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Attr, Graph, Model, Node, Value
 from sardonyx.ir.types import Shape, TensorType
+from sardonyx.ops.conv.windows import cuts_windows
 from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, fits_blocks, to_blocked
 from sardonyx.passes.layout_choice import is_faster_as_product, write_product
 from sardonyx.passes.layout_gradients import GRADIENT_RULES, write_wide_sum
@@ -215,6 +216,10 @@ def _pool(region: Region, node: Node) -> None:
         return
     if node.attr("kernel_shape")[-1] > _LONGEST_ROW:
         region.refuse(node, f"a window of {node.attr('kernel_shape')[-1]} columns is too long")
+        return
+    source = node.inputs[0]
+    if source is not None and source.shape is not None and cuts_windows(source.shape[2:], attribute_values(node)):
+        region.refuse(node, "windows are larger than the image")
         return
     kind = "max" if node.op_type == "MaxPool" else "average"
     made = region.add(node, "BlockedPool", [x.value], shape, domain=DOMAIN, kind=kind, **_attrs(node, _POOL_ATTRS))

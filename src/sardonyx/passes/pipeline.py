@@ -142,6 +142,7 @@ _LAYOUT: Final[tuple[Optimization, ...]] = (
     later("FuseAttention"),  # its operator is our own
     later("ExpandLosses"),
     later("ExpandShortSoftmax"),  # of those it leaves
+    later("MultiplyShortTransforms"),  # leaves products and convolutions
     later("FormBlockGathers"),  # so is this one's
     later("DequantizeKernels"),  # of convolutions that no pass has made integers of
     later("FormByteTables"),  # before transposes are pushed: a table is elementwise

@@ -95,6 +95,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "ExpandShortSoftmax": ("expand_short_softmax", "Softmax", ()),
     "FormEmbeddingBags": ("form_embedding_bags", "Loop", ()),
     "JoinEmbeddingBags": ("form_embedding_bags", "ConcatFromSequence", ()),
+    "MultiplyShortTransforms": ("multiply_short_transforms", "DFT STFT", ()),
     "FormBlockGathers": ("form_block_gathers", "GatherBlockQuantized", ()),
     "DequantizeKernels": ("dequantize_kernels", "DequantizeLinear", ()),
     "FormByteTables": ("form_byte_tables", "QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuantizeLinear", ()),

@@ -1,6 +1,8 @@
-"""Scans -> LLVM: the running value stays in a register; a run that fills no vector is masked."""
+"""Scans -> LLVM: the running value stays in a register, or is the row before; a run that fills no vector is masked."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.element_types import constant, memory_type
@@ -8,8 +10,10 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import FLOATS, binary, load
-from sardonyx.kernel.rows.scan import ScanKernel, run_lanes
+from sardonyx.kernel.rows.scan import ScanKernel, lanes_of, run_lanes
 from sardonyx.target.target import Target
+
+_VECTORS_AT_ONCE: Final = 4
 
 
 def emit_scan_kernel(kernel: ScanKernel, name: str, target: Target) -> FunctionBuilder:
@@ -35,6 +39,11 @@ def emit_scan_kernel(kernel: ScanKernel, name: str, target: Target) -> FunctionB
             rest = f.let(f"udiv i64 {rest}, {outer[axis]}", "i")
         offsets = [f.add(offset, f.mul(index, side[1][axis])) for offset, side in zip(offsets, sides)]
     source, result = (f.element(side[0], element, offset) for side, offset in zip(sides, offsets))
+    if kernel.by_rows:
+        count = f.min(f.sub(inner, first), lanes)
+        _run_by_rows(f, kernel, target, steps, count, (source, sides[0][2]), (result, sides[1][2]))
+        f.end(unit)
+        return f
     full, ragged, done = f.fresh("full"), f.fresh("ragged"), f.fresh("scanned")
     count = f.sub(inner, first)
     f.branch_if(f.let(f"icmp sge i64 {count}, {lanes}", "c"), full, ragged)
@@ -63,3 +72,39 @@ def _run(
     (stored,) = e.emit([rounded], {load(2, kernel.compute): loop.carry[0] if kernel.exclusive else following})
     e.store(f.element(target[0], element, f.mul(loop.index, target[1])), stored, kernel.type, mask)
     f.end(loop, [following])
+
+
+def _run_by_rows(
+    f: FunctionBuilder,
+    kernel: ScanKernel,
+    target: Target,
+    steps: str,
+    count: str,
+    source: tuple[str, str],
+    result: tuple[str, str],
+) -> None:
+    """The first row is a copy; each row after it adds to the one before, `count` elements of both."""
+    element = memory_type(kernel.type)
+    total, value = load(0, kernel.type), load(1, kernel.type)
+    vector = lanes_of(kernel.compute, target)
+    widths = (_VECTORS_AT_ONCE * vector, vector)
+    for only_first in (True, False):
+        start, stop = ("0", f.min(steps, 1)) if only_first else ("1", steps)
+        step = f.loop(start, stop)
+        read = f.element(source[0], element, f.mul(step.index, source[1]))
+        written = f.element(result[0], element, f.mul(step.index, result[1]))
+        before = f.element(result[0], element, f.mul(f.sub(step.index, 1), result[1]))
+        done = "0"
+        for lanes in (*widths, 0):  # whole vectors, and what is left of one
+            e = VectorEmitter(f, lanes or vector)
+            edge = f.mul(f.let(f"udiv i64 {count}, {lanes}", "i"), lanes) if lanes else count
+            part = f.loop(done, edge, e.lanes)
+            mask = None if lanes else e.mask_below(f.sub(count, part.index))
+            made = e.load(f.element(read, element, part.index), kernel.type, mask)
+            if not only_first:
+                known = {total: e.load(f.element(before, element, part.index), kernel.type, mask), value: made}
+                (made,) = e.emit([binary(kernel.operation, total, value)], known)
+            e.store(f.element(written, element, part.index), made, kernel.type, mask)
+            f.end(part)
+            done = edge
+        f.end(step)

@@ -11,8 +11,15 @@ from typing import Final
 
 from sardonyx.kernel.arguments import Arguments, address, number, tensor
 from sardonyx.records import dataclass
+from sardonyx.target.target import Target
 
-LARGEST: Final = 16  # rows; for larger matrices a library is faster
+LARGEST: Final = 256  # rows; for larger matrices a library is faster
+
+
+def room(size: int, target: Target) -> int:
+    """Elements of the scratch memory of a worker: rows are filled up to whole vectors."""
+    lanes = target.lanes_of(64)
+    return size * -(-size // lanes) * lanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,11 @@ from typing import Final
 
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, UNSIGNED, Expr, clamp, const, maximum, minimum, select, sqrt, unary
-from sardonyx.kernel.math import power, with_sign
+from sardonyx.kernel.math import power
 from sardonyx.lower.elementwise.cast import as_processor
 from sardonyx.lower.registry import elementwise
 
 _LARGEST: Final = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
-
-# Binary digits of the largest quotient of two numbers, and of a number
-_REMAINDER_SPAN: Final = {"f16": (41, 11), "bf16": (262, 8), "f32": (278, 24)}
 
 
 @elementwise("Add", since=7)
@@ -44,32 +41,13 @@ def div(a: Expr, b: Expr) -> Expr:
 @elementwise("Mod", since=10)
 def mod(a: Expr, b: Expr, *, fmod: int) -> Expr:
     """With fmod=0 the result has the sign of the divisor."""
-    remainder = _float_remainder(a, b) if a.type in _REMAINDER_SPAN else a % b
+    # The remainder of narrower floats, exact in f64, is one of theirs.
+    remainder = (a.cast("f64") % b.cast("f64")).cast(a.type) if a.type in FLOATS else a % b
     if fmod or a.type in UNSIGNED:
         return remainder
     other_sign = (remainder < 0) ^ (b < 0)
     moved = select(remainder.ne(0) & other_sign, remainder + b, remainder)
     return moved if a.type not in FLOATS else select(remainder.eq(0), select(b < 0, const(-0.0, a.type), 0.0), moved)
-
-
-def _float_remainder(a: Expr, b: Expr) -> Expr:
-    """The exact remainder with the sign of the dividend, as fmod gives it; computed in f64, many bits of the quotient at a time.
-
-    Each round takes a whole number of 2**k divisors off. Of a quotient below 2**bits the product with the divisor is exact, and
-    so is what is left: it is less than the divisor and a multiple of the smallest bit of both. The quotient, by way of the
-    reciprocal, may be one too small or too large.
-    """
-    span, digits = _REMAINDER_SPAN[a.type]
-    bits = 52 - digits
-    x, y = unary("abs", a.cast("f64")), unary("abs", b.cast("f64"))
-    reciprocal, rest = const(1.0, "f64") / y, x
-    for k in range((span - 1) // bits * bits, -1, -bits):
-        divisor = y * 2.0**k
-        rest = rest - unary("trunc", rest * (reciprocal * 2.0**-k)) * divisor
-        rest = select(rest < 0.0, rest + divisor, rest)
-        rest = select(rest >= divisor, rest - divisor, rest)
-    endless = select(x.eq(math.inf), const(math.nan, "f64"), x)  # by infinity: the dividend, if that is a number
-    return with_sign(select(y.eq(math.inf), endless, rest), a.cast("f64")).cast(a.type)
 
 
 def constant_value(x: Expr) -> float | None:

@@ -118,14 +118,16 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
     )
     inner: Dim = sizes.pop()
     inner_strides = [own.pop() for own in strides]
-    kind = source.buffer.dtype.name
+    kind, exclusive, together = source.buffer.dtype.name, bool(attrs.get("exclusive")), all(own == 1 for own in inner_strides)
+    compute = compute_type(kind)
     kernel = ScanKernel(
         type=kind,
-        compute=compute_type(kind),
+        compute=compute,
         operation=_RUNNING[node.op_type],
-        exclusive=bool(attrs.get("exclusive")),
+        exclusive=exclusive,
         outer=len(sizes),
-        vectors=scan.vectors_of(inner, compute_type(kind), ctx.target) if all(own == 1 for own in inner_strides) else 0,
+        vectors=scan.vectors_of(inner, compute, ctx.target) if together else 0,
+        by_rows=together and scan.is_by_rows(inner, kind, compute, exclusive, ctx.target),
     )
     read, written = ((one.address, (*own, one.strides[axis], last)) for one, own, last in zip(sides, strides, inner_strides))
     arguments = kernel.arguments.entries(outer=sizes, steps=steps, inner=inner, source=read, target=written)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx import dtypes
 from sardonyx.ir.dims import product
 from sardonyx.ir.graph import Node
-from sardonyx.kernel.matmul.determinant import LARGEST, DeterminantKernel
+from sardonyx.kernel.matmul.determinant import LARGEST, DeterminantKernel, room
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.movement import first_input, root_of
 from sardonyx.lower.lowering import LowerContext
@@ -26,8 +26,9 @@ def determinant(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     source, target = ctx.contiguous(first_input(node)), ctx.output(node.outputs[0])
     size = source.shape[-1]
+    assert isinstance(size, int)
     kernel = DeterminantKernel(type=source.buffer.dtype.name)
-    scratch = ctx.worker_scratch(dtypes.FLOAT64, product([size, size]), "matrix")
+    scratch = ctx.worker_scratch(dtypes.FLOAT64, room(size, ctx.target), "matrix")
     arguments = kernel.arguments.entries(
         size=size, source=source.address, target=target.address, scratch=(Address(scratch), (scratch.size,))
     )

@@ -22,7 +22,7 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type, lower_loop
 from sardonyx.lower.registry import template
 from sardonyx.lower.rows.rows import Made, Rows, lower_rows
-from sardonyx.ops.conv.windows import per_axis
+from sardonyx.ops.conv.windows import cuts_windows, per_axis
 from sardonyx.program.steps import KernelStep, View
 from sardonyx.target import cost
 
@@ -44,7 +44,7 @@ def _accepts(node: Node) -> str:
         return "attributes that are not valid"
     if attrs.get("p") is not None and not attrs["p"] > 0:
         return f"p is {attrs['p']}"
-    return too_large(attrs, len(shape) - 2)
+    return "windows larger than the image" if cuts_windows(shape[2:], attrs) else too_large(attrs, len(shape) - 2)
 
 
 def too_large(attrs: Mapping[str, Any], rank: int) -> str:

@@ -21,7 +21,7 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.quant.quant import distance, quantized
 from sardonyx.lower.registry import elementwise, template
-from sardonyx.ops.conv.windows import extent
+from sardonyx.ops.conv.windows import cuts_windows, extent
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import View, row_major
 
@@ -100,7 +100,10 @@ def _accepts_max_pool(node: Node) -> str:
     shape = (node.inputs[0].shape if node.inputs[0] is not None else None) or ()
     if not 3 <= len(shape) <= 2 + SPATIAL:
         return "more than 3 spatial axes"
-    return "" if int(np.prod(attribute_values(node)["kernel_shape"])) <= _MOST_TAPS else "a large window"
+    attrs = attribute_values(node)
+    if cuts_windows(shape[1:-1], attrs):
+        return "windows larger than the image"
+    return "" if int(np.prod(attrs["kernel_shape"])) <= _MOST_TAPS else "a large window"
 
 
 @template("NhwcMaxPool", domain=MICROSOFT, types=_BYTES, accepts=_accepts_max_pool, writes_anywhere=True)

@@ -10,7 +10,7 @@ begins, then all ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -91,10 +91,13 @@ def output_spatial(
     pads: Sequence[int] | None = None,
     auto_pad: str | None = "NOTSET",
     ceil_mode: int | None = 0,
+    cut: bool = False,
 ) -> tuple[Dim, ...]:
     """The number of windows on each spatial axis.
 
     With `ceil_mode` a last window may reach past the padding at the end, but it starts inside the input or the padding before it.
+    With `cut`, as pools have it, a kernel that is larger than the padded input by less than a stride has one window, cut to what
+    there is, and none if it is larger by less than two: numbers of windows are rounded towards zero.
     """
     rank = len(spatial)
     if len(kernel) != rank:
@@ -111,6 +114,10 @@ def output_spatial(
         reach = extent(width, dilation)
         padded = size + begin[axis] + end[axis]
         if isinstance(padded, int) and padded < reach:
+            left = 1 - (reach - padded) // step
+            if size and cut and left >= 0:
+                result.append(left)
+                continue
             if size:
                 raise ValueError(
                     f"a kernel that reaches over {reach} does not fit spatial axis {axis} of size {padded} with padding"
@@ -124,6 +131,18 @@ def output_spatial(
                 count = dim_min(count, (size + begin[axis] - 1) // step + 1)
         result.append(count)
     return tuple(result)
+
+
+def cuts_windows(spatial: Sequence[Dim], attrs: Mapping[str, Any]) -> bool:
+    """Whether a pool with these attributes is known to have a kernel that is larger than its padded image."""
+    kernel, rank = attrs["kernel_shape"], len(spatial)
+    mode, dilations = _checked_auto_pad(attrs.get("auto_pad")), per_axis(attrs.get("dilations"), rank, "dilations")
+    if mode.startswith("SAME"):
+        return False
+    begin, end = pad_pairs(attrs.get("pads") if mode == "NOTSET" else None, rank)
+    reaches = (extent(width, dilation) for width, dilation in zip(kernel, dilations, strict=True))
+    padded = (before + size + after for size, before, after in zip(spatial, begin, end, strict=True))
+    return any(isinstance(size, int) and size < reach for size, reach in zip(padded, reaches))
 
 
 def expect_windows(ctx: InferContext, spatial: Sequence[Dim], kernel: Sequence[int]) -> None:
@@ -221,10 +240,13 @@ def windows(
     pads: Sequence[int] | None = None,
     auto_pad: str | None = "NOTSET",
     ceil_mode: int | None = 0,
+    cut: bool = False,
 ) -> Windows:
     """The windows of a kernel over an input of this spatial size."""
     rank = len(spatial)
-    out = output_spatial(spatial, kernel, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode)
+    out = output_spatial(
+        spatial, kernel, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode, cut=cut
+    )
     begin, end = resolve_pads(spatial, kernel, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
     return Windows(
         tuple(int(width) for width in kernel),

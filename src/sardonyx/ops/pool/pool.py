@@ -35,7 +35,14 @@ def pool_windows(
     if x.ndim < 3:
         raise ValueError(f"X of shape {x.shape} has no spatial axes: expected a rank of at least 3")
     return windows(
-        x.shape[2:], kernel_shape, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=ceil_mode
+        x.shape[2:],
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+        cut=True,
     )
 
 
@@ -143,6 +150,7 @@ def pooled_shape(ctx: InferContext) -> Shape | None:
         pads=ctx.attr("pads"),
         auto_pad=ctx.attr("auto_pad"),
         ceil_mode=ctx.attr("ceil_mode"),
+        cut=True,
     )
     expect_windows(ctx, x[2:], ctx.attr("kernel_shape"))
     return (x[0], x[1], *spatial)

@@ -78,6 +78,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveCastBeforeShape(),
     MergeCasts(),  # may leave a Cast to the same type
     RemoveNoOps(),  # needs literal operands
+    later("SplitEinsums"),  # leaves those that patterns of attention know
     FuseDivMul(),
     FuseReluClip(),
     FuseNotWhere(),

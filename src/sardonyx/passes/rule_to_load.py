@@ -56,6 +56,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "FoldSequences": ("fold_sequences", "ConcatFromSequence SequenceAt SequenceLength", ()),
     "FormScanOutputs": ("form_scan_outputs", "ConcatFromSequence", ()),
     "UnrollLoops": ("unroll_loops", "Loop Scan", ()),
+    "SplitEinsums": ("split_einsums", "Einsum", ()),
     "FoldPad": ("fold_pad", "AveragePool Conv MaxPool", ("Pad_Fusion", "PadFusion")),
     "TrimKernels": ("trim_kernels", "Conv", ()),
     "FoldMirroredKernels": ("fold_mirrored_kernels", "Conv", ()),

@@ -73,6 +73,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     later("FoldSequences"),  # literal indices lead to elements
     later("FormScanOutputs"),  # literal numbers of iterations
     later("UnrollLoops"),  # the same
+    later("StackConcats"),  # of loops that are left
     ShareConstants(),  # equal constants must be one for equal nodes to be found
     MergeSubexpressions(),
     RemoveCastBeforeShape(),

@@ -204,10 +204,6 @@ def test_refusals_say_why() -> None:
     cases = {
         "the size of its kernels is not known": (model([_conv("x", "y")], {"x": (1, 3, 6, 6), "w": (8, "I", 3, 3)}, {}), 8),
         "do not fit blocks of 8": (model([_conv("x", "y", group=2)], {"x": (1, 6, 6, 6)}, {"w": numbers(1, 8, 3, 3, 3)}), 8),
-        "are too long for kernels that stay in their lanes": (
-            model([_conv("x", "y", group=8)], {"x": (1, 8, 200)}, {"w": numbers(1, 8, 1, 100)}),
-            8,
-        ),
         "its channels are not known": (model([_conv("x", "y")], {"x": (1, "C", 6, 6)}, {"w": numbers(1, 8, 3, 3, 3)}), 8),
     }
     for reason, (content, block) in cases.items():

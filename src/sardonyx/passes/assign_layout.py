@@ -44,7 +44,6 @@ from sardonyx.records import dataclass
 from sardonyx.target.levels import generic
 from sardonyx.target.target import Target
 
-_LONGEST_ROW: Final = 64  # kernel columns of depthwise convolutions and pools: they are written out in the code
 MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every phase of its stride
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _TRANSPOSE_ATTRS: Final = (*_CONV_ATTRS, "output_padding", "output_shape")
@@ -140,9 +139,6 @@ def _conv(region: Region, node: Node) -> None:
     if not fits_blocks(groups, inputs, outputs, block):
         region.refuse(node, f"{groups} groups of {inputs} and {outputs} channels do not fit blocks of {block}")
         return
-    if groups > 1 and inputs < block and weights[-1] * inputs > _LONGEST_ROW:
-        region.refuse(node, f"kernels of {weights[-1]} columns are too long for kernels that stay in their lanes")
-        return
     if groups > 1 and 1 < inputs < block and not _has_constants(region, node):
         region.refuse(node, f"its weights are not constant and its groups of {inputs} channels do not fill blocks")
         return
@@ -213,9 +209,6 @@ def _pool(region: Region, node: Node) -> None:
     x, shape = start
     if len(shape) > 5:
         region.refuse(node, f"there is no blocked pool for {len(shape) - 2} spatial axes")
-        return
-    if node.attr("kernel_shape")[-1] > _LONGEST_ROW:
-        region.refuse(node, f"a window of {node.attr('kernel_shape')[-1]} columns is too long")
         return
     source = node.inputs[0]
     if source is not None and source.shape is not None and cuts_windows(source.shape[2:], attribute_values(node)):

@@ -23,12 +23,12 @@ from sardonyx.passes.rewriter import Rewriter
 from sardonyx.passes.shaping_rule import ShapingRule
 from sardonyx.records import dataclass
 
-_GIVEN = 2  # inputs of a Loop and of its body before the carried values
+GIVEN = 2  # inputs of a Loop and of its body before the carried values
 
 
 @dataclass(frozen=True)
-class _Appended:
-    """A sequence that a loop carries, and what every iteration appends to it."""
+class Appended:
+    """A sequence or a tensor that a loop carries, and what every iteration appends to it."""
 
     loop: Node
     body: Graph
@@ -49,21 +49,21 @@ class _Joined:
 
 
 @dataclass(frozen=True)
-class FormScanOutputs(ShapingRule[_Appended]):
+class FormScanOutputs(ShapingRule[Appended]):
     """Ensures: what a loop of known length appends to an empty sequence in every iteration is stacked by the loop itself."""
 
     name: ClassVar[str] = "FormScanOutputs"
     roots: ClassVar[frozenset[str]] = frozenset(("ConcatFromSequence",))
 
-    def match(self, g: Rewriter, node: Node) -> _Appended | Reject | None:
+    def match(self, g: Rewriter, node: Node) -> Appended | Reject | None:
         value = node.inputs[0]
         loop = None if value is None else value.producer
         if value is None or loop is None or loop.domain != ONNX_DOMAIN or loop.op_type != "Loop":
             return None
         body, position = loop.attr("body"), value.index
-        if not isinstance(body, Graph) or len(loop.outputs) != len(body.outputs) - 1 or position >= len(loop.inputs) - _GIVEN:
+        if not isinstance(body, Graph) or len(loop.outputs) != len(body.outputs) - 1 or position >= len(loop.inputs) - GIVEN:
             return None
-        start, carried, handed_on = loop.inputs[_GIVEN + position], body.inputs[_GIVEN + position], body.outputs[1 + position]
+        start, carried, handed_on = loop.inputs[GIVEN + position], body.inputs[GIVEN + position], body.outputs[1 + position]
         first, insert = None if start is None else start.producer, handed_on.producer
         if first is None or first.op_type != "SequenceEmpty" or insert is None or insert.op_type != "SequenceInsert":
             return None
@@ -74,9 +74,9 @@ class FormScanOutputs(ShapingRule[_Appended]):
             return Reject("elements are put in at a place")
         if not g.is_private(value) or not g.is_private(carried) or handed_on.uses or body.outputs.count(handed_on) != 1:
             return Reject("the sequence is read elsewhere, too")
-        return _Appended(loop, body, position, insert, element)
+        return Appended(loop, body, position, insert, element)
 
-    def check(self, g: Rewriter, found: _Appended) -> Any:
+    def check(self, g: Rewriter, found: Appended) -> Any:
         """How the elements are joined, or why it must stay."""
         loop, node = found.loop, g.anchor
         count = g.number(loop.inputs[0])
@@ -95,8 +95,11 @@ class FormScanOutputs(ShapingRule[_Appended]):
             return Reject("the sizes of the elements are not known")
         return _Joined(int(count), element, element.shape, axis % rank, is_new)
 
-    def rewrite(self, g: Rewriter, found: _Appended, facts: _Joined) -> None:
-        stacked = _stack(g, found)
+    def rewrite(self, g: Rewriter, found: Appended, facts: _Joined) -> None:
+        start = found.loop.inputs[GIVEN + found.position]
+        stacked = stack_elements(g, found)
+        if start is not None and start.producer is not None:
+            g.discard(start.producer)
         stacked.type = TensorType(facts.element.dtype, (facts.count, *facts.shape))
         axis, rank = facts.axis, len(facts.shape)
         result = stacked
@@ -119,8 +122,8 @@ def is_always_true(g: Rewriter, value: Value | None, given: Value | None = None)
     return held is not None and held.size == 1 and bool(held.item())
 
 
-def _stack(g: Rewriter, found: _Appended) -> Value:
-    """Have the loop stack the elements instead of carrying the sequence; the value of all."""
+def stack_elements(g: Rewriter, found: Appended) -> Value:
+    """Have the loop stack the elements instead of carrying what they are appended to; the value of all."""
     loop, body, position, element = found.loop, found.body, found.position, found.element
     if element in body.outputs or element.producer is None or element.producer.graph is not body:
         element = Value(g.fresh_name("element"), element.type)
@@ -130,15 +133,12 @@ def _stack(g: Rewriter, found: _Appended) -> Value:
         stated = list(body.stated_outputs)
         del stated[1 + position]
         body.stated_outputs = (*stated, element.type)
-    del body.inputs[_GIVEN + position], body.outputs[1 + position]
+    del body.inputs[GIVEN + position], body.outputs[1 + position]
     body.outputs.append(element)
     g.outputs.discard(handed_on)
     g.outputs.add(element)
     body.remove(found.insert)
-    start = loop.inputs[_GIVEN + position]
-    loop.replace_inputs([value for index, value in enumerate(loop.inputs) if index != _GIVEN + position])
-    if start is not None and start.producer is not None:
-        g.discard(start.producer)
+    loop.replace_inputs([value for index, value in enumerate(loop.inputs) if index != GIVEN + position])
     stacked = Value(g.fresh_name("stacked"))
     loop.outputs[position].producer = None
     loop.outputs = [*(value for index, value in enumerate(loop.outputs) if index != position), stacked]

@@ -73,11 +73,13 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     later("FoldSequences"),  # literal indices lead to elements
     later("FormScanOutputs"),  # literal numbers of iterations
     later("UnrollLoops"),  # the same
+    later("StackConcats"),  # of loops that are left
     ShareConstants(),  # equal constants must be one for equal nodes to be found
     MergeSubexpressions(),
     RemoveCastBeforeShape(),
     MergeCasts(),  # may leave a Cast to the same type
     RemoveNoOps(),  # needs literal operands
+    later("SplitEinsums"),  # leaves those that patterns of attention know
     FuseDivMul(),
     FuseReluClip(),
     FuseNotWhere(),

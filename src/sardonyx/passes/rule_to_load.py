@@ -55,7 +55,9 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "ExpandUpdates": ("expand_updates", "Adagrad Adam InPlaceAccumulatorV2 Momentum", ()),
     "FoldSequences": ("fold_sequences", "ConcatFromSequence SequenceAt SequenceLength", ()),
     "FormScanOutputs": ("form_scan_outputs", "ConcatFromSequence", ()),
+    "StackConcats": ("stack_concats", "Loop", ()),
     "UnrollLoops": ("unroll_loops", "Loop Scan", ()),
+    "SplitEinsums": ("split_einsums", "Einsum", ()),
     "FoldPad": ("fold_pad", "AveragePool Conv MaxPool", ("Pad_Fusion", "PadFusion")),
     "TrimKernels": ("trim_kernels", "Conv", ()),
     "FoldMirroredKernels": ("fold_mirrored_kernels", "Conv", ()),
@@ -111,6 +113,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 _PRODUCTS: Final = "Conv ConvTranspose Gemm MatMul"
 # Operators of which a pattern has one besides.
 _NEEDS: Final[dict[str, str]] = {
+    "StackConcats": "Concat",
     "FoldBatchNorm": _PRODUCTS,
     "FoldScale": _PRODUCTS,
     "FoldShift": _PRODUCTS,

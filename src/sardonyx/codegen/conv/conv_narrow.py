@@ -75,7 +75,7 @@ class _NarrowEmitter(RowEmitter[NarrowKernel]):
         weights = f.element(a["w"], "float", f.mul(number, k.taps * k.outputs * k.block))
         w = [self.e.load(f.element(weights, "float", each * k.block), "f32") for each in range(k.taps * k.outputs)]
         values = list(high.carry)
-        for offset, meeting in self._meetings(pixels, within).items():
+        for offset, meeting in self._meetings(pixels, k.taps, within).items():
             pointer = f.element(base, "float", offset * k.block)
             if within is None:
                 valid = f.let(f"icmp ult i64 {f.add(first, offset)}, {a['width']}", "c")

@@ -6,11 +6,14 @@ for unit in begin .. end:                    (image, plane, band of rows, block,
       for input column of the tile:          loaded once
         for pixel and tap that meet there:   acc[pixel] = acc[pixel] + w[tap] * column   (or the maximum, or the sum)
     epilogue(acc)
+
+The taps of a long kernel row are a loop over some at a time, which are written out as those of a short row are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Generic, TypeAlias, TypeVar
 
@@ -79,6 +82,20 @@ class UnitPosition:
     rows: tuple[str, str]
     source: str
     sums: str  # where the sum of the row lies, or ""
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A tile and a kernel row that meet: names of an i64 value and of pointers."""
+
+    pixels: int
+    first: str  # input column of the first pixel's first tap
+    source: str  # the input row
+    weights: str  # of the kernel row, or ""
+
+
+def _every(pixels: int, taps: int) -> Inside:
+    return frozenset((p, tap) for p in range(pixels) for tap in range(taps))
 
 
 K = TypeVar("K", WindowKernel, NarrowKernel)
@@ -163,8 +180,7 @@ class RowEmitter(Generic[K]):
         inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
         f.branch_if(within, inner, outer)
         f.label(inner)
-        everything = frozenset((p, tap) for p in range(k.pixels) for tap in range(k.taps))
-        self._tile(k.pixels, position, loop.index, everything, None)
+        self._tile(k.pixels, position, loop.index, _every(k.pixels, k.taps), None)
         f.branch(after)
         f.label(outer)
         self._tile(k.pixels, position, loop.index, None, f.min(left, k.pixels))
@@ -176,12 +192,12 @@ class RowEmitter(Generic[K]):
         """A tile; without `within`, every pixel is looked at when the code runs. With `count`, only so many pixels exist."""
         raise NotImplementedError
 
-    def _meetings(self, pixels: int, within: Inside | None) -> dict[int, list[tuple[int, int]]]:
+    def _meetings(self, pixels: int, taps: int, within: Inside | None) -> dict[int, list[tuple[int, int]]]:
         """Which pixels and taps meet at each input column, counted from the first of the tile."""
         k = self.k
         meetings: dict[int, list[tuple[int, int]]] = {}
         for p in range(pixels):
-            for tap in range(k.taps):
+            for tap in range(taps):
                 if within is None or (p, tap) in within:
                     meetings.setdefault(p * k.stride + tap * k.dilation, []).append((p, tap))
         return dict(sorted(meetings.items()))
@@ -208,27 +224,70 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
         high = f.loop(*position.rows, carry=[(self.vector, value) for value in deep.carry])
         at = f.mul(f.add(position.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
         source = f.element(plane, "float", at)
-        combine = self._combine(position, deep.index, high.index)
-        base = f.element(source, "float", f.mul(first, k.block))
-        sums = list(high.carry)
-        for offset, meeting in self._meetings(pixels, within).items():
+        window = _Window(pixels, first, source, self._kernel_row(position, deep.index, high.index))
+        sums = (self._written if k.taps <= k.written else self._looped)(window, within, list(high.carry))
+        sums = f.end(deep, f.end(high, sums))
+        if k.kind == "average":
+            sums = self._means(sums, position, column, within)
+        self._store(sums, position, column, count)
+
+    def _written(self, window: _Window, within: Inside | None, sums: list[str], taps: int | None = None) -> list[str]:
+        """All taps of a kernel row, or the first of it, one after the other."""
+        f, a, k = self.f, self.a, self.k
+        count = k.taps if taps is None else taps
+        combine = self._combine(window.weights, count)
+        base = f.element(window.source, "float", f.mul(window.first, k.block))
+        for offset, meeting in self._meetings(window.pixels, count, within).items():
             at, valid = f.element(base, "float", offset * k.block), ""
             if within is None:
-                valid = f.let(f"icmp ult i64 {f.add(first, offset)}, {a['width']}", "c")
+                valid = f.let(f"icmp ult i64 {f.add(window.first, offset)}, {a['width']}", "c")
                 at = f.let(f"select i1 {valid}, ptr {at}, ptr {a['zeros']}", "p")
             x = f.let(f"load {self.vector}, ptr {at}, align 4", "x")
             if valid and k.kind == "max":
                 lowest = constant("f32", float("-inf"), k.block)
                 x = f.let(f"select i1 {valid}, {self.vector} {x}, {self.vector} {lowest}", "x")
             combine(x, meeting, sums)
-        sums = f.end(deep, f.end(high, sums))
-        if k.kind == "average":
-            sums = self._means(sums, position, column, within)
-        self._store(sums, position, column, count)
+        return sums
 
-    def _combine(self, position: UnitPosition, plane: str, row: str) -> Callable[[str, list[tuple[int, int]], list[str]], None]:
-        """What a loaded column does to the sums of the pixels it belongs to."""
+    def _looped(self, window: _Window, within: Inside | None, sums: list[str]) -> list[str]:
+        """The taps of a long kernel row, `written` at a time; at a border those that no pixel has inside are left out."""
         f, a, k = self.f, self.a, self.k
+        if within is not None:
+            whole = k.taps - k.taps % k.written
+            sums = self._some_taps(window, within, sums, ("0", str(whole)), k.written)
+            rest = k.taps - whole
+            return self._written(self._from_tap(window, str(whole)), _every(window.pixels, rest), sums, rest) if rest else sums
+        last = f.add(window.first, (window.pixels - 1) * k.stride)
+        begin, _ = inside(f, last, str(k.dilation), a["width"], k.taps)
+        _, end = inside(f, window.first, str(k.dilation), a["width"], k.taps)
+        number = f.let(f"sdiv i64 {f.sub(end, begin)}, {k.written}", "i")
+        whole_end = f.add(begin, f.mul(number, k.written))
+        sums = self._some_taps(window, within, sums, (begin, whole_end), k.written)
+        return self._some_taps(window, within, sums, (whole_end, end), 1)
+
+    def _some_taps(self, window: _Window, within: Inside | None, sums: list[str], taps: tuple[str, str], step: int) -> list[str]:
+        loop = self.f.loop(*taps, step, carry=[(self.vector, value) for value in sums])
+        inside_taps = None if within is None else _every(window.pixels, step)
+        return self.f.end(loop, self._written(self._from_tap(window, loop.index), inside_taps, list(loop.carry), step))
+
+    def _from_tap(self, window: _Window, tap: str) -> _Window:
+        """The same tile, of which this tap is the first."""
+        f, k = self.f, self.k
+        weights = f.element(window.weights, "float", f.mul(tap, k.group * k.block)) if window.weights else ""
+        return replace(window, first=f.add(window.first, f.mul(tap, k.dilation)), weights=weights)
+
+    def _kernel_row(self, position: UnitPosition, plane: str, row: str) -> str:
+        """Where the weights of a kernel row lie; "" for a pool."""
+        f, a, k = self.f, self.a, self.k
+        if k.kind != "depthwise":
+            return ""
+        window = f.mul(f.add(f.mul(plane, a["kernel_rows"]), row), k.taps * k.group * k.block)
+        all_taps = f.mul(f.mul(a["kernel_planes"], a["kernel_rows"]), k.taps * k.group * k.block)
+        return f.element(a["w"], "float", f.add(f.mul(position.block, all_taps), window))
+
+    def _combine(self, weights: str, taps: int) -> Callable[[str, list[tuple[int, int]], list[str]], None]:
+        """What a loaded column does to the sums of the pixels it belongs to."""
+        f, k = self.f, self.k
         if k.kind == "average":
 
             def add(x: str, meetings: list[tuple[int, int]], sums: list[str]) -> None:
@@ -247,12 +306,9 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
                     sums[p] = self.e.choose(unknown, x, larger, "f32")
 
             return largest
-        window = f.mul(f.add(f.mul(plane, a["kernel_rows"]), row), k.taps * k.group * k.block)
-        all_taps = f.mul(f.mul(a["kernel_planes"], a["kernel_rows"]), k.taps * k.group * k.block)
-        base = f.element(a["w"], "float", f.add(f.mul(position.block, all_taps), window))
         w = [
-            f.let(f"load {self.vector}, ptr {f.element(base, 'float', number * k.block)}, align 4", "w")
-            for number in range(k.taps * k.group)
+            f.let(f"load {self.vector}, ptr {f.element(weights, 'float', number * k.block)}, align 4", "w")
+            for number in range(taps * k.group)
         ]
 
         def multiply(x: str, meetings: list[tuple[int, int]], sums: list[str]) -> None:

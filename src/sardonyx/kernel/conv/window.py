@@ -24,6 +24,8 @@ from sardonyx.records import dataclass
 
 WindowKind: TypeAlias = Literal["depthwise", "max", "average"]
 
+LONGEST_WRITTEN: Final = 48  # kernel columns, times lanes of a group
+
 _NUMBERS: Final = (
     "batch", "blocks", "made", "planes", "band", "bands", "rows", "columns",
     "depth", "height", "width", "front", "top", "left", "plane_stride", "row_stride", "plane_dilation", "row_dilation",
@@ -62,6 +64,7 @@ class WindowKernel:
     dense: bool  # neighbouring output pixels are one block apart
     epilogue: Epilogue
     row_sums: bool = False  # what is stored of each row is added up, a vector for each
+    written: int = LONGEST_WRITTEN  # taps that are written out in the code; longer kernel rows are a loop over so many
 
     @cached_property
     def key(self) -> str:
@@ -79,6 +82,7 @@ class WindowKernel:
             self.padded,
             self.dense,
             *(("row sums",) if self.row_sums else ()),
+            *((f"{self.written} taps",) if self.taps > self.written else ()),
         )
         return f"window|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 

@@ -12,7 +12,7 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, evaluate, product, symbols_of
 from sardonyx.kernel.conv.conv import NOTHING_COMES, ConvKernel
 from sardonyx.kernel.conv.layout import SurroundKernel
-from sardonyx.kernel.conv.window import NarrowKernel, Row, WindowKernel, WindowKind
+from sardonyx.kernel.conv.window import LONGEST_WRITTEN, NarrowKernel, Row, WindowKernel, WindowKind
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.matmul.matmul import is_deep
 from sardonyx.lower.conv import conv_weights
@@ -37,6 +37,7 @@ _NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at onc
 _USUAL_SIDE: Final = 224  # of an image whose size is not known
 _WINDOW_PIXELS: Final = 14  # of a depthwise tile or one of a pool, at most
 _WINDOW_REGISTERS: Final = 8  # that its sums leave to other things
+_LOOPED_TAPS: Final = 16  # of a long kernel row that are written out, times lanes of a group
 _LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
 
 
@@ -528,7 +529,13 @@ def row_tile(geometry: Geometry, most: int, group: int) -> tuple[int, Row | None
 def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool = False) -> WindowKernel:
     """The kernel of a depthwise convolution or a pool."""
     geometry = result.geometry
-    pixels, row = row_tile(geometry, min(rows_in_registers(result.ctx.target, 1, _WINDOW_REGISTERS), _WINDOW_PIXELS), group)
+    most = min(rows_in_registers(result.ctx.target, 1, _WINDOW_REGISTERS), _WINDOW_PIXELS)
+    written = geometry.kernel[2]
+    if written * group > LONGEST_WRITTEN:
+        written = max(_LOOPED_TAPS // group, 1)
+        pixels, row = most, None
+    else:
+        pixels, row = row_tile(geometry, most, group)
     return WindowKernel(
         kind=kind,
         block=result.block,
@@ -541,6 +548,7 @@ def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool 
         padded=padded,
         dense=result.is_dense(result.operand_strides),
         epilogue=result.epilogue.for_kernel([own[-1] for own in result.operand_strides]),
+        written=written,
     )
 
 

@@ -23,7 +23,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.matmul import SUMMED, product_into
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import expanded, reshaped
-from sardonyx.ops.matmul.matmul import ellipsis_rank, parse_equation
+from sardonyx.ops.matmul.matmul import axis_names
 from sardonyx.program.steps import View, element_count
 from sardonyx.records import dataclass
 
@@ -46,16 +46,8 @@ class _Term:
 
 
 def _names(node: Node) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """The names of all axes of the inputs and of the result; those of an ellipsis are numbers, counted from the last."""
-    terms, result = parse_equation(attribute_values(node)["equation"], len(node.inputs))
-    shapes = [value.shape if value is not None else None for value in node.inputs]
-    covered = [0 if shape is None else ellipsis_rank(term, len(shape), term) for term, shape in zip(terms, shapes)]
-
-    def named(term: str, covered_axes: int) -> tuple[str, ...]:
-        before, dots, after = term.partition("...")
-        return (*before, *(str(number) for number in range(covered_axes if dots else 0, 0, -1)), *after)
-
-    return [named(term, covered_axes) for term, covered_axes in zip(terms, covered)], named(result, max(covered))
+    ranks = [0 if value is None or value.shape is None else len(value.shape) for value in node.inputs]
+    return axis_names(attribute_values(node)["equation"], ranks)
 
 
 def _accepts(node: Node) -> str:

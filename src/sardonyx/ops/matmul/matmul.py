@@ -7,6 +7,7 @@ products of 8-bit and 16-bit data. Otherwise they are computed in the integer ty
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -212,6 +213,18 @@ def ellipsis_rank(term: str, rank: int, what: str) -> int:
     if rank < named or (rank > named and "..." not in term):
         raise ValueError(f"{what} does not fit the term {term!r}, which has {named} axes")
     return rank - named
+
+
+def axis_names(equation: str, ranks: Sequence[int]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """The names of all axes of the operands and of the result; those of an ellipsis are numbers, counted from the last."""
+    terms, result = parse_equation(equation, len(ranks))
+    covered = [ellipsis_rank(term, rank, term) for term, rank in zip(terms, ranks, strict=True)]
+
+    def named(term: str, covered_axes: int) -> tuple[str, ...]:
+        before, dots, after = term.partition("...")
+        return (*before, *(str(number) for number in range(covered_axes if dots else 0, 0, -1)), *after)
+
+    return [named(term, covered_axes) for term, covered_axes in zip(terms, covered)], named(result, max(covered))
 
 
 def term_sizes(term: str, shape: tuple[_Size, ...], what: str) -> tuple[list[tuple[str, _Size]], tuple[_Size, ...]]:

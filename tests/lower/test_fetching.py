@@ -64,6 +64,23 @@ def pointwise(lowered: Lowered) -> list[KernelStep]:
     return [step for step in steps if isinstance(step.kernel, ConvKernel) and step.kernel.single_tap]
 
 
+def taps(content: Any) -> list[KernelStep]:
+    """The steps of direct convolutions."""
+    steps = [step for step in lowered_for(content, described(16)).steps if isinstance(step, KernelStep)]
+    return [step for step in steps if isinstance(step.kernel, ConvKernel)]
+
+
+def two_layers(wide: int, side: int, kernel: int, stride: int = 1, batch: int | str = 1, size: int | str | None = None) -> Any:
+    """A convolution to many channels, so that the image is in blocks, and one from these to a few more."""
+    weights = numbers(5, wide + 16, wide, kernel, kernel) / np.float32(wide**0.5 * kernel)
+    nodes = [
+        helper.make_node("Conv", ["x", "first"], ["z"], pads=[1] * 4),
+        helper.make_node("Conv", ["z", "w"], ["y"], pads=[kernel // 2] * 4, strides=[stride, stride]),
+    ]
+    sizes = [batch, 4, side if size is None else size, side]
+    return model(nodes, {"x": sizes}, {"first": numbers(4, wide, 4, 3, 3), "w": weights})
+
+
 def weights_of(step: KernelStep) -> Buffer:
     buffer = argument(step, "w").buffer
     assert isinstance(buffer, Buffer)
@@ -101,3 +118,39 @@ def test_an_open_batch_fetches_as_one_image_does() -> None:
 def test_results_stay_the_same() -> None:
     content = squeezed(15, 200, 130, 2)
     assert_blocked_agrees(content, {"x": numbers(3, 1, 200, 15, 15)}, guard=True, atol=1e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 24), st.sampled_from((128, 176, 400)), st.sampled_from((1, 3)), st.integers(1, 2), st.integers(1, 3))
+def test_tiles_of_a_set_fetch_all_lines_of_the_next_one(side: int, wide: int, kernel: int, stride: int, batch: int) -> None:
+    for step in taps(two_layers(wide, side, kernel, stride, batch)):
+        conv = step.kernel
+        assert isinstance(conv, ConvKernel)
+        rows = batch * argument(step, "planes") * argument(step, "rows")
+        chunk, band = argument(step, "chunk"), argument(step, "band")
+        tiles = rows * -(-argument(step, "columns") // conv.pixels)
+        together = min(tiles, band * -(-chunk // conv.pixels)) if conv.banded else tiles
+        lines = conv.run * conv.vectors * conv.block // 16
+        if conv.ahead:
+            assert together * conv.ahead >= lines > (together - 1) * (conv.ahead - 1)
+        else:
+            assert argument(step, "sets") == 1 or together > 40 or int(str(weights_of(step).size)) * 4 < 64 << 10
+
+
+def test_weights_that_stay_in_the_first_cache_are_not_fetched() -> None:
+    step = taps(two_layers(32, 7, 1))[-1]
+    assert isinstance(step.kernel, ConvKernel)
+    assert step.kernel.ahead == 0
+
+
+def test_sets_of_an_open_size_fetch_the_next_one_in_four_tiles() -> None:
+    step = taps(two_layers(400, 7, 1, size="H"))[-1]
+    assert isinstance(step.kernel, ConvKernel)
+    assert step.kernel.ahead * 4 >= step.kernel.run * step.kernel.vectors
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 9), st.sampled_from((1, 3)), st.integers(1, 2), st.integers(1, 2), st.booleans())
+def test_fetching_the_next_set_changes_no_result(side: int, kernel: int, stride: int, batch: int, is_open: bool) -> None:
+    content = two_layers(140, side, kernel, stride, "N" if is_open else batch, "H" if is_open else None)
+    assert_blocked_agrees(content, {"x": numbers(3, batch, 4, side, side)}, guard=True, atol=1e-3)

@@ -111,9 +111,9 @@ def _bytes(buffer: Buffer) -> int:
 
 
 def _carrier(step: KernelStep) -> _Carrier | None:
-    """A step that multiplies for long, by weights that do not come from memory themselves, over rows of known length."""
+    """A step that multiplies for long, over rows of known length."""
     kernel = step.kernel
-    if not isinstance(kernel, ConvKernel) or not kernel.single_tap or kernel.ahead or _least(step.work) < _LEAST_WORK:
+    if not isinstance(kernel, ConvKernel) or not kernel.single_tap or _least(step.work) < _LEAST_WORK:
         return None
     names = ("chunk", "columns", "iterations")
     chunk, columns, iterations = (step.arguments[kernel.arguments.position(name)] for name in names)

@@ -27,7 +27,6 @@ from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 _LINE = 16  # floats in a line of the cache
-_ROW_TILES = 3  # rows with several tiles fetch other lines each
 
 
 def emit_conv(kernel: ConvKernel, name: str, target: Target) -> FunctionBuilder:
@@ -54,6 +53,7 @@ class _UnitPosition:
     begin: str  # columns
     end: str
     coming: str  # bytes from the first of the weights that come later to those this unit fetches
+    tiles: str  # of the same set before this row, if they fetch weights of the next one
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,14 @@ class _Set:
     @property
     def width(self) -> int:
         return self.vectors * self.lanes
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """Weights of the next set that a tile fetches beside each tap."""
+
+    distance: str  # floats from the weights of a tap to those
+    some: str  # whether any are left
 
 
 class _ConvEmitter:
@@ -147,6 +155,7 @@ class _ConvEmitter:
             begin,
             f.min(f.add(begin, a["chunk"]), a["columns"]),
             f.mul(unit, a["coming_unit"]) if k.single_tap else "",
+            self._tiles_before(image, plane, row) if k.ahead else "",
         )
         if self.last is self.whole:
             self._chunk(self.whole, position)
@@ -159,6 +168,12 @@ class _ConvEmitter:
             self._chunk(channels, position)
             f.branch(after)
         f.label(after)
+
+    def _tiles_before(self, image: str, plane: str, row: str) -> str:
+        """How many tiles of a set come before a row."""
+        f, a, k = self.f, self.a, self.k
+        rows = f.add(f.mul(f.add(f.mul(image, a["planes"]), plane), a["rows"]), row)
+        return f.mul(rows, f.let(f"udiv i64 {f.add(a['columns'], k.pixels - 1)}, {k.pixels}", "i"))
 
     def _inside(self, first: str, axis: str, size: str) -> tuple[str, str]:
         """The taps of a window along an axis that lie inside the image."""
@@ -239,10 +254,13 @@ class _ConvEmitter:
         first = f.sub(f.mul(column, k.stride), a["left"])
         taps = f.mul(a["kernel_planes"], f.mul(a["kernel_rows"], a["kernel_columns"]))
         iteration_weights = f.mul(taps, k.run * channels.width)
+        ahead = self._ahead_of(channels, position, column)
 
         def walk(begin: str, count: str, moving: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
             end = f.add(begin, count)
-            return [], self._iterations(channels, pixels, position, first, begin, end, k.run, iteration_weights, sums, checked)
+            return [], self._iterations(
+                channels, pixels, position, first, begin, end, k.run, iteration_weights, sums, checked, ahead
+            )
 
         if channels.in_blocks is None:
             sums = walk("0", a["iterations"], [], sums)[1]
@@ -260,6 +278,7 @@ class _ConvEmitter:
                 iteration_weights,
                 sums,
                 checked,
+                None,
             )
         sums = self._joined(sums, vectors * pixels, channels.vector)
         tile = [sums[v * pixels : (v + 1) * pixels] for v in range(vectors)]
@@ -297,11 +316,12 @@ class _ConvEmitter:
         iteration_weights: str,
         sums: list[str],
         checked: bool,
+        ahead: _Ahead | None,
     ) -> list[str]:
         """The sums after some iterations. `first` is the input column of the tile's first pixel."""
         f, a, k, vector = self.f, self.a, self.k, channels.vector
         if k.single_tap and not checked:
-            return self._single_taps(channels, pixels, position, first, (begin, end), run, sums)
+            return self._single_taps(channels, pixels, position, first, (begin, end), run, sums, ahead)
         reach: tuple[str | int, str] = (0, a["kernel_columns"])
         if checked:  # kernel columns that are outside of the image for all pixels are left out
             span = (pixels - 1) * k.stride
@@ -328,8 +348,8 @@ class _ConvEmitter:
             if checked
             else [f.element(source, "float", f.mul(at, k.column))]
         )
-        if k.ahead and run == k.run:
-            self._fetch_ahead(taps, position, first, run * channels.width // _LINE)
+        if ahead is not None:
+            self._fetch_ahead(taps, ahead)
         moving = [(taps, channels.width)] if checked else [(taps, channels.width), (x[0], 1)]
 
         step_of = self._step_of(channels, pixels, x if checked else [])
@@ -345,6 +365,7 @@ class _ConvEmitter:
         iterations: tuple[str, str],
         run: int,
         sums: list[str],
+        ahead: _Ahead | None,
     ) -> list[str]:
         """The sums after some iterations of windows that are single pixels: two addresses that move along."""
         f, a, k, vector = self.f, self.a, self.k, channels.vector
@@ -362,8 +383,8 @@ class _ConvEmitter:
         taps, x, coming, *values = iteration.carry
         if run == k.run:
             self._fetch_coming(coming)
-        if k.ahead and run == k.run:
-            self._fetch_ahead(taps, position, first, weights // _LINE)
+        if ahead is not None:
+            self._fetch_ahead(taps, ahead)
         moving = [(taps, channels.width), (x, 1)]
         chains = len(sums) // (channels.vectors * pixels)
         values = in_steps(f, run, vector, values, moving, self._step_of(channels, pixels, []), chains)
@@ -400,16 +421,26 @@ class _ConvEmitter:
 
         return step_of
 
-    def _fetch_ahead(self, taps: str, position: _UnitPosition, first: str, lines: int) -> None:
-        """Fetch some lines of the next set's weights: other lines in every tile, so that all are there when it begins."""
+    def _ahead_of(self, channels: _Set, position: _UnitPosition, column: str) -> _Ahead | None:
+        """What a tile fetches of the next set's weights: each tile other lines, until all are there."""
         f, a, k = self.f, self.a, self.k
-        tile = f.let(f"sdiv i64 {f.add(first, a['left'])}, {k.pixels * k.stride}", "i")
-        number = f.mul(f.add(f.mul(position.row, _ROW_TILES), tile), k.ahead)
-        following = f.element(taps, "float", a["w_set"])
-        for line in range(k.ahead):
-            at = f.let(f"urem i64 {f.add(number, line)}, {lines}", "i")
-            address = f.element(following, "float", f.mul(at, _LINE))
-            self._prefetch(address)
+        if not k.ahead:
+            return None
+        tile = f.add(position.tiles, f.let(f"udiv i64 {column}, {k.pixels}", "i"))
+        line = f.mul(tile, k.ahead)
+        some = f.let(f"icmp ult i64 {line}, {k.run * channels.width // _LINE}", "c")
+        return _Ahead(f.add(a["w_set"], f.mul(line, _LINE)), some)
+
+    def _fetch_ahead(self, taps: str, ahead: _Ahead) -> None:
+        f = self.f
+        some, after = f.fresh("some"), f.fresh("after")
+        f.branch_if(ahead.some, some, after)
+        f.label(some)
+        first = f.element(taps, "float", ahead.distance)
+        for line in range(self.k.ahead):
+            self._prefetch(f.element(first, "float", line * _LINE))
+        f.branch(after)
+        f.label(after)
 
     def _fetch_coming(self, at: str) -> None:
         """Fetch some lines of weights that other steps read later."""

@@ -13,6 +13,9 @@ Workers then have pixels of their own, and find in their caches what they comput
 
 Sizes, strides and the counts of iterations, kernel rows and columns are arguments, so that layers share code.
 
+Weights of the next set are fetched into the cache beside the products of this one, `ahead` lines with every tap, other lines by
+every tile until all are there: sets of few tiles would else wait for weights in the first of them.
+
 Kernels of single pixels leave the way to memory idle: beside their products they fetch weights that *come* later
 (`lower.fetching`), `COMING_LINES` in every iteration. Tiles and units begin at other lines each. From `coming_split` on they are
 those of another step, which lie at `then_coming`, and nothing is fetched from `coming_bytes` on.

@@ -33,6 +33,9 @@ Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2"
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
 _BAND_PIXELS: Final = 80  # of an image, at least
 _FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
+_USUAL_TILES: Final = 4  # of a set, that fetch weights ahead, if it is not known how many there are
+_FAR_AWAY: Final = 64 << 10  # bytes of weights from which on they are not in the first cache
+_LINE: Final = 16  # floats in a line of the cache
 _NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
 _USUAL_SIDE: Final = 224  # of an image whose size is not known
 _WINDOW_PIXELS: Final = 14  # of a depthwise tile or one of a pool, at most
@@ -431,13 +434,23 @@ class Task(Blocks):
         return evaluate(dim, {name: 1 if name in batch else _USUAL_SIDE for name in symbols_of(dim)})
 
     def _ahead(self, geometry: Geometry, tile: ConvTile) -> int:
-        """Lines of weights to fetch ahead in every tap: large weights that are used for few tiles come from far away."""
+        """Lines of the next set's weights that every tap fetches: few tiles use weights too seldom to hide where they come from.
+
+        All tiles of a set, or of a band, together fetch all of them.
+        """
         weights = self.weights
-        tiles = product([geometry.out[0], geometry.out[1], ceildiv(geometry.out[2], tile.pixels)])
-        size = weights.groups * weights.outputs * weights.inputs * geometry.taps * 4
-        if not isinstance(tiles, int) or not 0 < tiles <= _FEW_TILES or size < self.ctx.target.caches.l2:
+        blocks = ceildiv_int(weights.outputs, self.block)
+        size = weights.groups * blocks * self.block * weights.inputs * geometry.taps * 4
+        if weights.groups * ceildiv_int(blocks, tile.vectors) == 1 or size < _FAR_AWAY:
             return 0
-        return min(ceildiv_int(self.block * tile.vectors * self.block // 16, tiles), 4)
+        lines = self.block * tile.vectors * self.block // _LINE
+        tiles = product([self.x.shape[0], geometry.out[0], geometry.out[1], ceildiv(geometry.out[2], tile.pixels)])
+        if not isinstance(tiles, int):
+            return ceildiv_int(lines, _USUAL_TILES)
+        division = self._division(geometry, tile)
+        if division.band:
+            tiles = min(tiles, division.band * ceildiv_int(division.chunk, tile.pixels))
+        return ceildiv_int(lines, tiles) if 0 < tiles <= _FEW_TILES else 0
 
     def _one_row(self, geometry: Geometry, strides: list[tuple[Dim, ...]]) -> bool:
         """Whether all tensors walk through all pixels as through one row."""

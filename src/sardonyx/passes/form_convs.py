@@ -15,7 +15,7 @@ convolutions of their own, which are joined: kernels filled with zeros would mak
     K = 3, s = 2:   z = Concat(Conv(x, [c a]), Conv(x, [b]))
 
 Where such convolutions are many, or lanes would still be idle, every product of an input and a tap may be a channel instead,
-which Col2Im adds up, in images of known size. Runs right before AssignLayout. Refuses: weights that are not constant, strides
+which Col2Im adds up. Runs right before AssignLayout. Refuses: weights that are not constant, strides
 together with dilations, results whose borders depend on the size of the input, pads larger than the kernels, results that may be
 empty, phases of too many different numbers of taps.
 """
@@ -47,7 +47,7 @@ from sardonyx.target.target import Target
 
 _END: Final = int(np.iinfo(np.int64).max)
 _COL2IM: Final = 18  # version of the operator; nobody but the compiler sees the graph from here on
-_MOST_TAPS: Final = 25  # that Col2Im adds up: each is a step
+_MOST_TAPS: Final = 49  # that Col2Im adds up: each is a step
 _WINOGRAD: Final = 2.2  # times less that three taps take in both directions
 _JOINED: Final = 0.75  # of the operations of single phases: results that are joined are moved once more
 _EXPAND: Final = 8  # first version of the operator
@@ -183,7 +183,7 @@ class FormConv(Rule[_Transposed]):
         if all(len(parts) == 1 for parts in found.alike):
             return True
         lanes, weights = self.target.lanes, found.node.inputs[1]
-        if _is_known(spatial) and weights is not None and self._columns_pay(found, int(str((weights.shape or (0,))[0]))):
+        if 0 not in spatial and weights is not None and self._columns_pay(found, int(str((weights.shape or (0,))[0]))):
             return True
         return found.operations(lanes) < _JOINED * _filled(found.outputs, lanes) * prod(found.kernel)
 
@@ -281,10 +281,6 @@ def _filled(channels: int, lanes: int) -> int:
     return -(-channels // lanes) * lanes
 
 
-def _is_known(spatial: Sequence[Dim]) -> bool:
-    return all(isinstance(size, int) and size > 0 for size in spatial)
-
-
 def _image(found: _Transposed, spatial: Sequence[Dim], borders: Borders) -> list[int]:
     """The size of the result for an input of this size, or of one pixel where that is not known."""
     result = []
@@ -296,28 +292,37 @@ def _image(found: _Transposed, spatial: Sequence[Dim], borders: Borders) -> list
 
 
 def _write_columns(g: Rewriter, found: _Transposed, data: Array, bias: Array | None, borders: Borders) -> bool:
-    """The products of every tap, added up by Col2Im; False if the size of the image is not known, or ends behind its windows."""
+    """The products of every tap, added up by Col2Im; False if the image may be empty, or ends behind its windows."""
     node = found.node
     x, weights = node.inputs[:2]
-    shape = None if x is None else x.shape
+    assert x is not None
+    shape, rank = x.shape, len(found.kernel)
     begin, end = borders[0], tuple(cut - more for cut, more in zip(borders[1], found.extra))
-    if shape is None or not _is_known(shape[2:]) or min(end) < 0:
-        return False
-    image, pixels = _image(found, shape[2:], borders), product(shape[2:])
-    if min(image) < 1:
+    if shape is None or 0 in shape[2:] or min(end) < 0 or min(_image(found, shape[2:], borders)) < 1:
         return False
     channels = found.outputs * prod(found.kernel)
-    rows = np.ascontiguousarray(data.reshape(data.shape[0], channels).T).reshape(channels, data.shape[0], *(1,) * len(image))
+    rows = np.ascontiguousarray(data.reshape(data.shape[0], channels).T).reshape(channels, data.shape[0], *(1,) * rank)
     origin = origin_of("form columns", [g.constant_of(weights)], ())
     kernels = g.constant(rows, weights.name if weights is not None else "w", origin)
-    columns = g.op("Reshape", g.op("Conv", x, kernels), g.constant(np.array([0, channels, pixels], np.int64), "shape"))
-    sizes = [g.constant(np.array(each, np.int64), name) for each, name in ((image, "image"), (found.kernel, "block"))]
-    attrs = {"strides": found.strides, "pads": (*begin, *end)}
+    cut = [size - step - before - behind for size, step, before, behind in zip(found.kernel, found.strides, begin, end)]
+    image = tuple(size * step + more for size, step, more in zip(shape[2:], found.strides, cut))
+    if all(isinstance(size, int) for size in shape[2:]):
+        wanted = g.constant(np.array([0, channels, product(shape[2:])], np.int64), "shape")
+        sizes = g.constant(np.array(image, np.int64), "image")
+    else:
+        first, last = _first_and_last(g, x)
+        pixels = g.op("ReduceProd", last, keepdims=1)
+        wanted = g.op("Concat", first, g.constant(np.array([channels], np.int64), "channels"), pixels, axis=0)
+        strides, more = (g.constant(np.array(each, np.int64), "sizes") for each in (found.strides, cut))
+        sizes = g.op("Add", g.op("Mul", last, strides), more)
+    columns = g.op("Reshape", g.op("Conv", x, kernels), wanted)
+    columns.type = TensorType(dtypes.FLOAT32, (shape[0], channels, product(shape[2:])))
     made = Value(g.fresh_name("Col2Im"), TensorType(dtypes.FLOAT32, (shape[0], found.outputs, *image)))
-    own = [make_attr(key, value) for key, value in attrs.items()]
-    g.graph.insert_before(node, Node("Col2Im", [columns, *sizes], [made], own, version=_COL2IM, name=node.name))
+    own = [make_attr("strides", found.strides), make_attr("pads", (*begin, *end))]
+    block = g.constant(np.array(found.kernel, np.int64), "block")
+    g.graph.insert_before(node, Node("Col2Im", [columns, sizes, block], [made], own, version=_COL2IM, name=node.name))
     if bias is not None:
-        made = g.op("Add", made, g.constant(bias.reshape(-1, *(1,) * len(image)), "bias"))
+        made = g.op("Add", made, g.constant(bias.reshape(-1, *(1,) * rank), "bias"))
     g.replace(node.outputs[0], made)
     return True
 

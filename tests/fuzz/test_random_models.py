@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 import sardonyx
 from guarded_session import guarded_feeds, guarded_memory
+from random_mixes import random_mix
 from random_models import RandomModel, Sizes
 from random_steps import random_model
 from sardonyx.enums import GraphOptimizationLevel as Level
@@ -37,13 +38,20 @@ LEVELS = (Level.ORT_DISABLE_ALL, Level.ORT_ENABLE_BASIC, Level.ORT_ENABLE_EXTEND
 
 seeds = pytest.mark.parametrize("seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MANY)])
 shapes = pytest.mark.parametrize("symbolic", [True, False], ids=["symbolic", "static"])
+makers = pytest.mark.parametrize("make", [random_model, random_mix], ids=["model", "mix"])
+
+
+class Maker(Protocol):
+    """The model of a seed."""
+
+    def __call__(self, seed: int, *, symbolic: bool = True) -> RandomModel: ...
 
 
 class Checked:
     """A random model with its feeds and what NumPy makes of them."""
 
-    def __init__(self, seed: int, symbolic: bool, special: bool = False) -> None:
-        self.model: RandomModel = random_model(seed, symbolic=symbolic)
+    def __init__(self, model: RandomModel, symbolic: bool, special: bool = False) -> None:
+        self.model = model
         sizes = SIZES if symbolic else SIZES[:1] * 3
         self.feeds = [self.model.feeds(each, special) for each in sizes]
         reference = session(self.model.content, providers=REFERENCE)
@@ -63,12 +71,18 @@ class Checked:
         return results
 
 
+@makers
 @seeds
 @shapes
 def test_a_random_model_gives_what_numpy_gives(
-    seed: int, symbolic: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Maker,
+    seed: int,
+    symbolic: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    checked = Checked(seed, symbolic)
+    checked = Checked(make(seed, symbolic=symbolic), symbolic)
     content = checked.model.content
     with caplog.at_level(logging.WARNING, "sardonyx"):
         alone = checked.agree(session(content))
@@ -86,19 +100,28 @@ def test_a_random_model_gives_what_numpy_gives(
         assert same_bits(first, third)
 
 
+@makers
 @seeds
 @shapes
 @pytest.mark.parametrize("at_start", [False, True], ids=["end", "start"])
-def test_a_random_model_stays_in_its_memory(seed: int, symbolic: bool, at_start: bool) -> None:
-    checked = Checked(seed, symbolic)
+def test_a_random_model_stays_in_its_memory(make: Maker, seed: int, symbolic: bool, at_start: bool) -> None:
+    checked = Checked(make(seed, symbolic=symbolic), symbolic)
     with guarded_memory(at_start) as guard:
         feeds = [guarded_feeds(guard, each) for each in checked.feeds]
         checked.agree(session(checked.model.content), feeds)
 
 
 @seeds
-def test_values_inside_a_random_model_can_be_fetched(seed: int) -> None:
-    model = random_model(seed)
+@shapes
+def test_special_numbers_in_a_random_mix_reach_what_they_do_in_numpy(seed: int, symbolic: bool) -> None:
+    checked = Checked(random_mix(seed, symbolic=symbolic), symbolic, special=True)
+    checked.agree(session(checked.model.content))
+
+
+@makers
+@seeds
+def test_values_inside_a_random_model_can_be_fetched(make: Maker, seed: int) -> None:
+    model = make(seed)
     names = [value.name for node in model.graph.nodes for value in node.outputs]
     feeds = model.feeds(SIZES[0])
     expected = outcome(session(model.content, providers=REFERENCE), feeds, names)

@@ -33,18 +33,24 @@ SIZES: tuple[Sizes, ...] = (
     {"N": 2, "S": 5, "T": 3},
     {"N": 1, "S": 40, "T": 9},
 )
-FEW, MANY = range(8), range(8, 400)
+FEW, FEW_MIXES, ALL = 8, 3, 400
 LEVELS = (Level.ORT_DISABLE_ALL, Level.ORT_ENABLE_BASIC, Level.ORT_ENABLE_EXTENDED, Level.ORT_ENABLE_LAYOUT, Level.ORT_ENABLE_ALL)
 
-seeds = pytest.mark.parametrize("seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MANY)])
 shapes = pytest.mark.parametrize("symbolic", [True, False], ids=["symbolic", "static"])
-makers = pytest.mark.parametrize("make", [random_model, random_mix], ids=["model", "mix"])
 
 
 class Maker(Protocol):
     """The model of a seed."""
 
     def __call__(self, seed: int, *, symbolic: bool = True) -> RandomModel: ...
+
+
+def some(make: Maker, name: str, few: int) -> list[Any]:
+    """The seeds of a kind of models: a few of them always, the others in long runs."""
+    return [pytest.param(make, seed, id=f"{name}-{seed}", marks=[] if seed < few else pytest.mark.slow) for seed in range(ALL)]
+
+
+seeds = pytest.mark.parametrize(("make", "seed"), [*some(random_model, "model", FEW), *some(random_mix, "mix", FEW_MIXES)])
 
 
 class Checked:
@@ -71,7 +77,6 @@ class Checked:
         return results
 
 
-@makers
 @seeds
 @shapes
 def test_a_random_model_gives_what_numpy_gives(
@@ -100,7 +105,6 @@ def test_a_random_model_gives_what_numpy_gives(
         assert same_bits(first, third)
 
 
-@makers
 @seeds
 @shapes
 @pytest.mark.parametrize("at_start", [False, True], ids=["end", "start"])
@@ -111,14 +115,13 @@ def test_a_random_model_stays_in_its_memory(make: Maker, seed: int, symbolic: bo
         checked.agree(session(checked.model.content), feeds)
 
 
-@seeds
+@pytest.mark.parametrize(("make", "seed"), some(random_mix, "mix", FEW_MIXES))
 @shapes
-def test_special_numbers_in_a_random_mix_reach_what_they_do_in_numpy(seed: int, symbolic: bool) -> None:
-    checked = Checked(random_mix(seed, symbolic=symbolic), symbolic, special=True)
+def test_special_numbers_in_a_random_mix_reach_what_they_do_in_numpy(make: Maker, seed: int, symbolic: bool) -> None:
+    checked = Checked(make(seed, symbolic=symbolic), symbolic, special=True)
     checked.agree(session(checked.model.content))
 
 
-@makers
 @seeds
 def test_values_inside_a_random_model_can_be_fetched(make: Maker, seed: int) -> None:
     model = make(seed)

@@ -134,3 +134,13 @@ def test_values_inside_a_random_model_can_be_fetched(make: Maker, seed: int) -> 
         assert found is not None
         for name, actual, wanted in zip(names, found, expected, strict=True):
             assert not difference(actual, wanted, model.loosest), name
+
+
+def test_sizes_that_no_program_serves_give_the_same_bits_in_sessions_that_were_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    model = random_mix(57)  # its first sizes get programs of their own; the last do not fit the program for all others
+    feeds = [model.feeds(each) for each in SIZES[:6]]
+    fresh, saved = ([outcome(opened, each) for each in feeds] for opened in (session(model.content), session(model.content)))
+    assert all(map(same_bits, fresh, saved))

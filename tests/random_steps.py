@@ -481,12 +481,16 @@ def random_model(seed: int, steps: int = 18, *, symbolic: bool = True) -> Random
         g.add_input(shape, main)
     g.add_input(g.random.choice(INPUTS), g.random.choice((*INTEGERS, BOOL)))
     g.add_input(g.random.choice(INPUTS), BOOL)
-    endings = random.Random(f"outputs {seed}")
     for _ in range(steps):
         try:
             g.random.choice(STEPS)(g)
         except StopIteration:
             continue
+    return ended(g, random.Random(f"outputs {seed}"))
+
+
+def ended(g: Grower, endings: random.Random) -> RandomModel:
+    """The model of a graph that has grown: what nobody reads is an output, and so are some values that are read, or given."""
     made = [item.value for item in g.pool if item.value.producer is not None]
     chosen = {value for value in made if not value.uses or endings.random() < 0.15}
     for value in sorted(chosen, key=made.index):
@@ -498,4 +502,4 @@ def random_model(seed: int, steps: int = 18, *, symbolic: bool = True) -> Random
     return RandomModel(g.builder.graph, g.inputs, to_bytes(Model(g.builder.graph, opset_imports={"": 24})))
 
 
-__all__ = ["GROWN_WITH", "random_model"]
+__all__ = ["GROWN_WITH", "ended", "random_model"]

@@ -84,7 +84,7 @@ ONLY = {
     "target": {"errors", "options", "cache_folder"},
     "formats": {"errors", "dtypes", "options", "mapped_file", "ir", "program"},
     "decoding": {"errors"},
-    "ops": {"errors", "dtypes", "options", "decoding", "ir"},
+    "ops": {"errors", "dtypes", "options", "forks", "decoding", "ir"},
     "analysis": {"errors", "dtypes", "options", "ir", "ops"},
     "matching": {"errors", "dtypes", "options", "ir", "ops"},
     "passes": {"enums", "errors", "dtypes", "options", "compile_options", "ir", "target", "ops", "analysis"},

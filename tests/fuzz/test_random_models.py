@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 import sardonyx
 from guarded_session import guarded_feeds, guarded_memory
+from random_mixes import random_mix
 from random_models import RandomModel, Sizes
 from random_steps import random_model
 from sardonyx.enums import GraphOptimizationLevel as Level
@@ -32,18 +33,31 @@ SIZES: tuple[Sizes, ...] = (
     {"N": 2, "S": 5, "T": 3},
     {"N": 1, "S": 40, "T": 9},
 )
-FEW, MANY = range(8), range(8, 400)
+FEW, FEW_MIXES, ALL = 8, 3, 400
 LEVELS = (Level.ORT_DISABLE_ALL, Level.ORT_ENABLE_BASIC, Level.ORT_ENABLE_EXTENDED, Level.ORT_ENABLE_LAYOUT, Level.ORT_ENABLE_ALL)
 
-seeds = pytest.mark.parametrize("seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MANY)])
 shapes = pytest.mark.parametrize("symbolic", [True, False], ids=["symbolic", "static"])
+
+
+class Maker(Protocol):
+    """The model of a seed."""
+
+    def __call__(self, seed: int, *, symbolic: bool = True) -> RandomModel: ...
+
+
+def some(make: Maker, name: str, few: int) -> list[Any]:
+    """The seeds of a kind of models: a few of them always, the others in long runs."""
+    return [pytest.param(make, seed, id=f"{name}-{seed}", marks=[] if seed < few else pytest.mark.slow) for seed in range(ALL)]
+
+
+seeds = pytest.mark.parametrize(("make", "seed"), [*some(random_model, "model", FEW), *some(random_mix, "mix", FEW_MIXES)])
 
 
 class Checked:
     """A random model with its feeds and what NumPy makes of them."""
 
-    def __init__(self, seed: int, symbolic: bool, special: bool = False) -> None:
-        self.model: RandomModel = random_model(seed, symbolic=symbolic)
+    def __init__(self, model: RandomModel, symbolic: bool, special: bool = False) -> None:
+        self.model = model
         sizes = SIZES if symbolic else SIZES[:1] * 3
         self.feeds = [self.model.feeds(each, special) for each in sizes]
         reference = session(self.model.content, providers=REFERENCE)
@@ -66,9 +80,14 @@ class Checked:
 @seeds
 @shapes
 def test_a_random_model_gives_what_numpy_gives(
-    seed: int, symbolic: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Maker,
+    seed: int,
+    symbolic: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    checked = Checked(seed, symbolic)
+    checked = Checked(make(seed, symbolic=symbolic), symbolic)
     content = checked.model.content
     with caplog.at_level(logging.WARNING, "sardonyx"):
         alone = checked.agree(session(content))
@@ -89,16 +108,23 @@ def test_a_random_model_gives_what_numpy_gives(
 @seeds
 @shapes
 @pytest.mark.parametrize("at_start", [False, True], ids=["end", "start"])
-def test_a_random_model_stays_in_its_memory(seed: int, symbolic: bool, at_start: bool) -> None:
-    checked = Checked(seed, symbolic)
+def test_a_random_model_stays_in_its_memory(make: Maker, seed: int, symbolic: bool, at_start: bool) -> None:
+    checked = Checked(make(seed, symbolic=symbolic), symbolic)
     with guarded_memory(at_start) as guard:
         feeds = [guarded_feeds(guard, each) for each in checked.feeds]
         checked.agree(session(checked.model.content), feeds)
 
 
+@pytest.mark.parametrize(("make", "seed"), some(random_mix, "mix", FEW_MIXES))
+@shapes
+def test_special_numbers_in_a_random_mix_reach_what_they_do_in_numpy(make: Maker, seed: int, symbolic: bool) -> None:
+    checked = Checked(make(seed, symbolic=symbolic), symbolic, special=True)
+    checked.agree(session(checked.model.content))
+
+
 @seeds
-def test_values_inside_a_random_model_can_be_fetched(seed: int) -> None:
-    model = random_model(seed)
+def test_values_inside_a_random_model_can_be_fetched(make: Maker, seed: int) -> None:
+    model = make(seed)
     names = [value.name for node in model.graph.nodes for value in node.outputs]
     feeds = model.feeds(SIZES[0])
     expected = outcome(session(model.content, providers=REFERENCE), feeds, names)
@@ -108,3 +134,13 @@ def test_values_inside_a_random_model_can_be_fetched(seed: int) -> None:
         assert found is not None
         for name, actual, wanted in zip(names, found, expected, strict=True):
             assert not difference(actual, wanted, model.loosest), name
+
+
+def test_sizes_that_no_program_serves_give_the_same_bits_in_sessions_that_were_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    model = random_mix(57)  # its first sizes get programs of their own; the last do not fit the program for all others
+    feeds = [model.feeds(each) for each in SIZES[:6]]
+    fresh, saved = ([outcome(opened, each) for each in feeds] for opened in (session(model.content), session(model.content)))
+    assert all(map(same_bits, fresh, saved))

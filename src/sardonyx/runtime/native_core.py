@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -79,6 +79,8 @@ def new_array(shape: Sequence[int], dtype: Any) -> Array:
 
 class SizeConflict(Exception):
     """Actual sizes contradict what the kernels were made for: one name fed with two sizes, or a shape rule that was wrong."""
+
+    is_served_by_another: ClassVar[bool] = False  # whether a program of their own is to be made for such sizes
 
 
 class RunMemory:

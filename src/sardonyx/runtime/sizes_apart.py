@@ -26,6 +26,8 @@ _MOST_TAKEN: Final = 256  # sizes that are served by the program for all althoug
 class SpecialisationPays(SizeConflict):
     """A program of their own would serve these sizes much faster."""
 
+    is_served_by_another = True
+
     def __init__(self, symbols: tuple[int, ...]) -> None:
         super().__init__("another program is faster for these sizes")
         self.symbols = symbols

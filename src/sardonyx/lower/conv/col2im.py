@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, dim_max, dim_min, product, symbols_of
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.expr import load
 from sardonyx.lower.conv.conv import constant_tensor, root_of
@@ -23,27 +24,57 @@ from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
-from sardonyx.ops.conv.windows import Windows, windows
+from sardonyx.ops.conv.windows import output_spatial, pad_pairs, per_axis
 from sardonyx.program.steps import View
+from sardonyx.records import dataclass
 
 _MOST_TAPS: Final = 128  # each is a step
 
 
-def _windows(node: Node) -> Windows | None:
-    """The windows; None if they are not known, or not valid: NumPy says what is wrong with them."""
-    image, block = constant_tensor(node, 1), constant_tensor(node, 2)
-    if image is None or block is None:
+@dataclass(frozen=True)
+class _Image:
+    """Windows over an image, whose size may be symbolic."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: tuple[int, ...]  # padding
+    end: tuple[int, ...]
+    size: tuple[Dim, ...]
+    out: tuple[Dim, ...]  # number of windows per axis
+
+
+def _image(node: Node) -> _Image | None:
+    """The image; None if it is not known, or its windows are not valid: NumPy says what is wrong with them."""
+    block, sizes = constant_tensor(node, 2), _sizes(node)
+    if block is None or sizes is None:
         return None
-    attrs = attribute_values(node)
-    sizes, kernel = ([int(size) for size in each.numpy().reshape(-1)] for each in (image, block))
+    attrs, kernel = attribute_values(node), [int(size) for size in block.numpy().reshape(-1)]
+    strides, dilations, pads = (attrs.get(name) for name in ("strides", "dilations", "pads"))
+    rank = len(kernel)
     try:
-        return windows(sizes, kernel, **{name: attrs.get(name) for name in ("strides", "dilations", "pads")})
+        out = output_spatial(sizes, kernel, strides=strides, dilations=dilations, pads=pads)
+        begin, end = pad_pairs(pads, rank)
+        steps, apart = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
     except ValueError:
         return None
+    return _Image(tuple(kernel), steps, apart, begin, end, sizes, out)
+
+
+def _sizes(node: Node) -> tuple[Dim, ...] | None:
+    """The size of the image: constants, or what its type says in sizes of the columns."""
+    image = constant_tensor(node, 1)
+    if image is not None:
+        return tuple(int(size) for size in image.numpy().reshape(-1))
+    columns, shape = node.inputs[0], node.outputs[0].shape
+    if columns is None or columns.shape is None or shape is None:
+        return None
+    known = frozenset().union(*(symbols_of(size) for size in columns.shape))
+    return tuple(shape[2:]) if all(symbols_of(size) <= known for size in shape[2:]) else None
 
 
 def _accepts(node: Node) -> str:
-    where = _windows(node)
+    where = _image(node)
     if where is None:
         return "the sizes of image and block are not known, or not valid"
     if not 0 < prod(where.kernel) <= _MOST_TAPS:
@@ -52,17 +83,20 @@ def _accepts(node: Node) -> str:
     shape = None if columns is None else columns.shape
     if shape is None or len(shape) != 3 or not isinstance(shape[1], int) or shape[1] % prod(where.kernel):
         return "columns of unknown shape, or that do not fit the blocks"
-    return "" if min(where.out) > 0 and min(*where.begin, *where.end) >= 0 else "windows that do not fit the image"
+    some = all(not isinstance(count, int) or count > 0 for count in where.out)
+    return "" if some and min(*where.begin, *where.end) >= 0 else "windows that do not fit the image"
 
 
 @template("Col2Im", types={"T": ("f32", "f64")}, accepts=_accepts)
 def col2im(ctx: LowerContext, group: Group) -> None:
     """The sum of all windows, each where it lies in the image."""
     node, source = root_of(group)
-    where = _windows(node)
+    where = _image(node)
     assert where is not None
     columns, image = ctx.contiguous(source), ctx.output(node.outputs[0])
-    ctx.check_equal(columns.shape[2], prod(where.out))
+    ctx.check_equal(columns.shape[2], product(where.out))
+    for count in where.out:
+        ctx.check_at_most(1, count)
     batch, channels = image.shape[:2]
     given = whole_view(columns, (batch, channels, *where.kernel, *where.out))
     dtype = image.buffer.dtype
@@ -72,10 +106,9 @@ def col2im(ctx: LowerContext, group: Group) -> None:
     for tap in combinations(*(range(width) for width in where.kernel)):
         part, target = given, image
         for axis, index in enumerate(tap):
-            first, count = _inside(where, axis, index)
-            at = index * where.dilations[axis] - where.begin[axis] + first * where.strides[axis]
+            first, at, count = _inside(where, axis, index)
             part = ctx.part(ctx.part(part, 2 + axis, index, 1), 2 + rank + axis, first, count)
-            target = ctx.part(target, 2 + axis, at if count else 0, count, where.strides[axis])
+            target = ctx.part(target, 2 + axis, at, count, where.strides[axis])
         if 0 in part.shape:
             continue
         strides = (*part.strides[:2], *part.strides[2 + rank :])
@@ -89,9 +122,14 @@ def col2im(ctx: LowerContext, group: Group) -> None:
         )
 
 
-def _inside(where: Windows, axis: int, tap: int) -> tuple[int, int]:
-    """The first position of the windows on an axis whose tap lies in the image, and how many such positions there are."""
+def _inside(where: _Image, axis: int, tap: int) -> tuple[Dim, Dim, Dim]:
+    """The first window on an axis whose tap lies in the image, where it lies, and how many such windows there are."""
     offset, stride = tap * where.dilations[axis] - where.begin[axis], where.strides[axis]
     first = max(ceildiv_int(-offset, stride), 0)
-    last = min((where.spatial[axis] - 1 - offset) // stride, where.out[axis] - 1)
-    return (first, last - first + 1) if last >= first else (0, 0)
+    end = dim_min((where.size[axis] - 1 - offset) // stride + 1, where.out[axis])
+    count = dim_max(end - first, 0)
+    if count == 0:
+        return 0, 0, 0
+    at = offset + first * stride
+    # Where there are none, they begin inside all the same.
+    return dim_min(first, where.out[axis] - count), dim_min(at, where.size[axis] - count) if stride == 1 else at, count

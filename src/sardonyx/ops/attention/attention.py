@@ -21,6 +21,7 @@ from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import matmul
 
 BLOCK_BYTES: Final = 32 << 20  # of scores held at once
 
@@ -109,7 +110,7 @@ def attend(
         part = scaled[whole]
         count, held, length = part.shape[0], part.shape[1], part.shape[2]
         stacked = part.reshape(count, held // group, group * length, size)
-        scores = np.matmul(stacked, k[images, kv].swapaxes(2, 3)).reshape(count, held, length, keys)
+        scores = matmul(stacked, k[images, kv].swapaxes(2, 3)).reshape(count, held, length, keys)
         if captured is not None and capture == 0:
             captured[whole] = scores
         if softcap:
@@ -134,7 +135,7 @@ def attend(
                 shares = np.where(unseen, shares.dtype.type(0), shares)
         if captured is not None and capture == 3:
             captured[whole] = shares
-        columns = np.matmul(shares.reshape(count, held // group, group * length, keys), v[images, kv])
+        columns = matmul(shares.reshape(count, held // group, group * length, keys), v[images, kv])
         result[whole] = columns.reshape(count, held, length, v.shape[3])
     return result, captured
 
@@ -322,11 +323,11 @@ def _flex_attention(
     factor = 1 / sqrt(max(q.shape[3], 1)) if scale is None else scale
     with np.errstate(all="ignore"):
         stacked = (wide_q * wide_q.dtype.type(factor)).reshape(q.shape[0], k.shape[1], group * q.shape[2], q.shape[3])
-        scores = np.matmul(stacked, wide_k.swapaxes(2, 3)).reshape(*q.shape[:3], k.shape[2])
+        scores = matmul(stacked, wide_k.swapaxes(2, 3)).reshape(*q.shape[:3], k.shape[2])
         scores = _modified(narrow(scores, precision), score_mod, "score_mod")
         shares = narrow(stable_softmax(widen(scores).copy()), precision)
         shares = widen(_modified(shares, prob_mod, "prob_mod")).astype(wide_q.dtype, copy=False)
-        result = np.matmul(shares.reshape(q.shape[0], k.shape[1], group * q.shape[2], k.shape[2]), wide_v)
+        result = matmul(shares.reshape(q.shape[0], k.shape[1], group * q.shape[2], k.shape[2]), wide_v)
     return narrow(result.reshape(*q.shape[:3], v.shape[3]), q.dtype)
 
 
@@ -456,10 +457,10 @@ def _linear_attention(
                 state = state * gates[:, time, :, :, None]
             news = v[:, time]
             if rates is not None:
-                known = np.matmul(k[:, time, :, None], state)[:, :, 0]  # what the state answers to this key already
+                known = matmul(k[:, time, :, None], state)[:, :, 0]  # what the state answers to this key already
                 news = (news - known) * rates[:, time]
             state = state + k[:, time, :, :, None] * news[:, :, None]
-            outputs[:, time] = np.matmul(q[:, time], state)
+            outputs[:, time] = matmul(q[:, time], state)
         outputs *= factor
     kept = query.dtype if past_state is None else past_state.dtype
     return narrow(outputs.reshape(batch, steps, prod(outputs.shape[2:])), query.dtype), narrow(state, kept)

@@ -20,6 +20,7 @@ from sardonyx.ops.attention.attention import attend, merge_heads, split_heads
 from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import matmul
 
 MICROSOFT = "com.microsoft"
 _LOWEST = np.finfo(np.float32).min
@@ -113,7 +114,7 @@ def _attention(
 ) -> tuple[Array, ...]:
     if do_rotary:
         raise ValueError("do_rotary=1 is not supported: use RotaryEmbedding and MultiHeadAttention")
-    projected = np.matmul(widen(input), widen(weights))
+    projected = matmul(widen(input), widen(weights))
     if bias is not None:
         projected = projected + widen(bias)
     return attend_projected(

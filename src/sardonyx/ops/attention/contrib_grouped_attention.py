@@ -22,6 +22,7 @@ from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import matmul
 
 
 def _heads_of(query: Array, key: Array | None, value: Array | None, heads: int, kv_heads: int) -> tuple[Array, Array, Array]:
@@ -113,7 +114,7 @@ def _attend_with_sink(
     captured = None if capture is None else np.empty((*query.shape[:2], keys.shape[1]), query.dtype)
     for number, (key, value) in enumerate(zip(keys, values, strict=True)):
         heads = slice(number * group, (number + 1) * group)
-        scores = np.matmul(query[heads], key.T) * np.float32(scale)
+        scores = matmul(query[heads], key.T) * np.float32(scale)
         if softcap:
             scores = np.tanh(scores / np.float32(softcap)) * np.float32(softcap)
         scores += bias[0, heads if bias.shape[1] > 1 else slice(None)]
@@ -121,7 +122,7 @@ def _attend_with_sink(
         weights = np.exp(scores - peak)
         total = weights.sum(axis=-1, keepdims=True) + np.exp(sink[heads] - peak)
         weights /= total
-        result[heads] = np.matmul(weights, value)
+        result[heads] = matmul(weights, value)
         if captured is not None:
             captured[heads] = scores if capture == 2 else weights
     return result, captured

@@ -18,6 +18,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import matmul
 from sardonyx.ops.rows.reduce import softmax
 
 DOMAIN: Final = "sardonyx"
@@ -35,7 +36,7 @@ def _softmax_attention(
         raise ValueError(f"Q is {q.shape}, K {k.shape} and V {v.shape}: sizes of heads or numbers of keys differ")
     with np.errstate(all="ignore"):
         kind = widen(q).dtype
-        scores = np.matmul(widen(q), widen(k).swapaxes(-1, -2)) * np.float32(scale).astype(kind)
+        scores = matmul(widen(q), widen(k).swapaxes(-1, -2)) * np.float32(scale).astype(kind)
         if cap:
             scores = np.tanh(scores) * np.float32(cap).astype(kind)
         if mask is not None:
@@ -45,7 +46,7 @@ def _softmax_attention(
         weights = softmax(scores, scores.ndim - 1)
         if without_nan:
             weights = np.where(np.isnan(weights), kind.type(0), weights)
-        return narrow(np.matmul(weights, widen(v)), q.dtype)
+        return narrow(matmul(weights, widen(v)), q.dtype)
 
 
 def _infer(ctx: InferContext) -> InferResult:

@@ -22,6 +22,7 @@ from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.matmul.matmul import exact_float
 from sardonyx.ops.precision import narrow, wide_dtype, widen
+from sardonyx.ops.products import matmul
 
 GATHER_BYTES: Final = 4 << 20  # size of the gathered band; larger and smaller ones were slower
 FEW_POSITIONS: Final = 64  # fewer output positions than this: gather several images for one product
@@ -92,7 +93,7 @@ def _pointwise(padded: Array, w: Array, window: Windows, group: int) -> Array:
     taken = padded[everywhere]
     columns = taken.reshape(taken.shape[0], group, -1, prod(window.out))
     kernels = w.reshape(group, w.shape[0] // group, -1)
-    return np.asarray(np.matmul(kernels, columns)).reshape(taken.shape[0], -1, *window.out)
+    return np.asarray(matmul(kernels, columns)).reshape(taken.shape[0], -1, *window.out)
 
 
 def _gathered(padded: Array, w: Array, window: Windows, group: int) -> Array:
@@ -107,7 +108,7 @@ def _gathered(padded: Array, w: Array, window: Windows, group: int) -> Array:
         for start in range(0, batch, images):
             stop_if_asked()
             band = np.ascontiguousarray(np.moveaxis(view[start : start + images], 0, -rank - 1))
-            columns = np.matmul(kernels, band.reshape(group, depth, -1))
+            columns = matmul(kernels, band.reshape(group, depth, -1))
             result[start : start + images] = np.moveaxis(columns.reshape(group, outputs, -1, *out), 2, 0)
         return result.reshape(batch, -1, *out)
     groups = max(1, min(group, limit // positions))
@@ -123,7 +124,7 @@ def _gathered(padded: Array, w: Array, window: Windows, group: int) -> Array:
                 band = buffer[: source.size].reshape(source.shape)
                 np.copyto(band, source)
                 target = result[image, part, :, start : start + rows].reshape(part.stop - first, outputs, -1)
-                np.matmul(kernels[part], band.reshape(part.stop - first, depth, -1), out=target)
+                matmul(kernels[part], band.reshape(part.stop - first, depth, -1), out=target)
     return result.reshape(batch, -1, *out)
 
 

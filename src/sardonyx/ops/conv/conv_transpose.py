@@ -15,6 +15,7 @@ from sardonyx.ops.conv.windows import AUTO_PADS, Windows, extent, pad_pairs, per
 from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, wide_dtype, widen
+from sardonyx.ops.products import matmul
 from sardonyx.records import dataclass
 
 
@@ -108,7 +109,7 @@ def _conv_transpose(
         else:
             result = np.zeros((batch, group, per_group, *full), columns.dtype)
             for index, at in window.taps() if columns.size else ():
-                part = np.matmul(kernels[(..., *index)], columns)  # type: ignore[arg-type]
+                part = matmul(kernels[(..., *index)], columns)  # type: ignore[arg-type]
                 result[at] += part.reshape(batch, group, per_group, *x.shape[2:])
         cut: tuple[Any, ...] = (..., *(slice(low, low + size) for low, size in zip(begin, out, strict=True)))
         result = result.reshape(batch, group * per_group, *full)[cut]
@@ -124,7 +125,7 @@ def _tiled(columns: Array, kernels: Array, spatial: tuple[int, ...]) -> Array:
     """
     kernel = kernels.shape[3:]
     flat = np.moveaxis(kernels, 2, -1).reshape(kernels.shape[0], -1, kernels.shape[2])
-    tiles = np.matmul(flat, columns).reshape(*columns.shape[:2], kernels.shape[1], *kernel, *spatial)
+    tiles = matmul(flat, columns).reshape(*columns.shape[:2], kernels.shape[1], *kernel, *spatial)
     result = np.empty((*tiles.shape[:3], *(length * width for length, width in zip(spatial, kernel, strict=True))), columns.dtype)
     for index in np.ndindex(*kernel):
         at: tuple[Any, ...] = (..., *(slice(tap, None, width) for tap, width in zip(index, kernel, strict=True)))

@@ -18,6 +18,7 @@ from sardonyx.ops.definition import op
 from sardonyx.ops.indexing.gradients import DOMAIN, shape_input, sizes_of
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import matmul
 
 
 def scatter_windows(columns: Array, window: Windows) -> Array:
@@ -67,7 +68,7 @@ def _conv_grad_data(
     window = _window(sizes[2:], w.shape[2:], dy, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
     batch, outputs, inputs = dy.shape[0], w.shape[0] // group, w.shape[1]
     kernels = widen(w).reshape(group, outputs, inputs * prod(window.kernel)).swapaxes(1, 2)
-    columns = kernels @ widen(dy).reshape(batch, group, outputs, prod(window.out))
+    columns = matmul(kernels, widen(dy).reshape(batch, group, outputs, prod(window.out)))
     parted = columns.reshape(batch, group * inputs, *window.kernel, *window.out)
     return narrow(scatter_windows(parted, window), dy.dtype)
 
@@ -105,7 +106,7 @@ def _conv_grad_weights(
     for image in range(x.shape[0]):
         view = window.view(padded[image])  # [C, kernel, out]
         columns = np.ascontiguousarray(view).reshape(group, inputs * prod(window.kernel), prod(window.out))
-        total += widen(dy[image]).reshape(group, outputs, prod(window.out)) @ columns.swapaxes(1, 2)
+        total += matmul(widen(dy[image]).reshape(group, outputs, prod(window.out)), columns.swapaxes(1, 2))
     return narrow(total.reshape(group * outputs, inputs, *window.kernel), x.dtype)
 
 

@@ -14,6 +14,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.precision import rounded_once, widen
+from sardonyx.ops.products import det
 
 
 def _texts(values: tuple[str, ...]) -> Array:
@@ -177,7 +178,7 @@ TRILU = op("Trilu", eval=_triangle, infer=same_as(0), since=14, traits=Trait.AHE
 def _determinant(x: Array) -> Array:
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"input has shape {x.shape}: expected square matrices in the last two dimensions")
-    return rounded_once(np.linalg.det, x)
+    return rounded_once(det, x)
 
 
 def infer_determinant(ctx: InferContext) -> InferResult:

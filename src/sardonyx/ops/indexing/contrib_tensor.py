@@ -18,6 +18,7 @@ from sardonyx.ops.indexing.slicing import PAD
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis, same_as, scalar
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, rounded_once, widen
+from sardonyx.ops.products import det, inv, matmul
 
 
 def _inverse(x: Array) -> Array:
@@ -26,9 +27,9 @@ def _inverse(x: Array) -> Array:
         raise ValueError(f"X is {x.shape}: expected square matrices in the last two axes")
     wide = widen(x)
     with np.errstate(all="ignore"):
-        singular = np.linalg.det(wide) == 0 if wide.size else np.zeros(x.shape[:-2], bool)
+        singular = det(wide) == 0 if wide.size else np.zeros(x.shape[:-2], bool)
         safe = np.where(singular[..., None, None], np.eye(x.shape[-1], dtype=wide.dtype), wide)
-        result = np.where(singular[..., None, None], wide.dtype.type(np.inf), np.linalg.inv(safe))
+        result = np.where(singular[..., None, None], wide.dtype.type(np.inf), inv(safe))
     return narrow(result, x.dtype)
 
 
@@ -41,7 +42,7 @@ def _cdist(a: Array, b: Array, *, metric: str) -> Array:
     if metric not in ("euclidean", "sqeuclidean"):
         raise ValueError(f"metric is {metric!r}; expected 'euclidean' or 'sqeuclidean'")
     with np.errstate(all="ignore"):
-        squares = (a * a).sum(1)[:, None] + (b * b).sum(1) - a.dtype.type(2) * np.matmul(a, b.T)
+        squares = (a * a).sum(1)[:, None] + (b * b).sum(1) - a.dtype.type(2) * matmul(a, b.T)
         squares = np.abs(squares)  # rounding may leave a small negative number
         return np.asarray(np.sqrt(squares) if metric == "euclidean" else squares)
 

@@ -19,6 +19,7 @@ from sardonyx.ops.elementwise.elementwise_math import gelu_tanh
 from sardonyx.ops.elementwise.special import sigmoid
 from sardonyx.ops.infer import same_as
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import matmul
 from sardonyx.ops.quant.contrib_quant_matmul import unpack_bits
 from sardonyx.ops.rows.reduce import softmax
 from sardonyx.records import dataclass
@@ -152,7 +153,7 @@ def _mixture(
 
 
 def _linear(x: Array, weight: Array, bias: Array | None) -> Array:
-    result = np.matmul(x, weight.T)
+    result = matmul(x, weight.T)
     return np.asarray(result if bias is None else result + bias)
 
 

@@ -18,6 +18,7 @@ from sardonyx.ir.types import Shape, format_shape
 from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult, broadcast_dims, broadcast_shapes
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import einsum, matmul
 
 _Size = TypeVar("_Size", int, Dim)
 
@@ -36,10 +37,10 @@ def integer_matmul(a: Array, b: Array, dtype: Any = np.int32) -> Array:
     """The matrix product of integer arrays, as NumPy's matmul shapes it, in an integer type that wraps around."""
     exact = exact_float(a.shape[-1], a, b)
     if exact is not None:
-        product = np.asarray(np.matmul(a.astype(exact), b.astype(exact)))
+        product = np.asarray(matmul(a.astype(exact), b.astype(exact)))
         return product.astype(np.int64).astype(dtype)
     with np.errstate(over="ignore"):
-        return np.asarray(np.matmul(a.astype(dtype), b.astype(dtype)))
+        return np.asarray(matmul(a.astype(dtype), b.astype(dtype)))
 
 
 def matmul_core(a: Array, b: Array) -> Array:
@@ -51,7 +52,7 @@ def matmul_core(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iu":
         return integer_matmul(a, b, a.dtype)
     with np.errstate(all="ignore"):
-        return narrow(np.matmul(widen(a), widen(b)), a.dtype)
+        return narrow(matmul(widen(a), widen(b)), a.dtype)
 
 
 def matmul_shape(a: Shape | None, b: Shape | None) -> Shape | None:
@@ -109,7 +110,7 @@ def gemm_core(
     with np.errstate(all="ignore"):
         if a.dtype.kind in "iu":
             return _integer_gemm(left, right, c, alpha=alpha, beta=beta)
-        result = np.matmul(widen(left), widen(right))
+        result = matmul(widen(left), widen(right))
         if alpha != 1.0:
             result *= result.dtype.type(alpha)
         if c is not None and beta != 0.0:
@@ -203,7 +204,7 @@ def _einsum(*inputs: Array, equation: str) -> Array:
             for x, term in zip(inputs, terms, strict=True)
         ]
     with np.errstate(all="ignore"):
-        total = np.einsum(f"{','.join(terms)}->{result}", *map(widen, inputs), optimize=len(inputs) > 1)
+        total = einsum(f"{','.join(terms)}->{result}", *map(widen, inputs), optimize=len(inputs) > 1)
     return narrow(total, inputs[0].dtype)
 
 

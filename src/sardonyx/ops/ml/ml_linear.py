@@ -26,6 +26,7 @@ from sardonyx.ops.ml.ml_scores import (
     transform,
     two_columns,
 )
+from sardonyx.ops.products import einsum, matmul
 
 Array = NDArray[Any]
 Floats = Sequence[float]
@@ -47,7 +48,7 @@ def _product(x: Array, weights: Array) -> Array:
     if x.shape[1] != weights.shape[1]:
         raise ValueError(f"the input has {x.shape[1]} features but the model {weights.shape[1]}")
     with np.errstate(all="ignore"):
-        return np.asarray(np.matmul(x.astype(np.float32), weights.T))
+        return np.asarray(matmul(x.astype(np.float32), weights.T))
 
 
 def _linear_scores(x: Array, coefficients: Floats | None, rows: int) -> Array:
@@ -124,7 +125,7 @@ def _kernel(x: Array, vectors: Array, kind: str, parameters: Floats | None) -> A
         # |x - v|^2 from the products loses all digits in float32 where x is near v; float64 keeps enough.
         wide, support = x.astype(np.float64), vectors.astype(np.float64)
         with np.errstate(all="ignore"):
-            squares = (wide**2).sum(axis=1)[:, None] + (support**2).sum(axis=1) - 2 * (wide @ support.T)
+            squares = (wide**2).sum(axis=1)[:, None] + (support**2).sum(axis=1) - 2 * matmul(wide, support.T)
             return np.asarray(np.exp(-gamma * np.maximum(squares, 0)), np.float32)
     products = _product(x, vectors)
     if kind == "LINEAR":
@@ -158,7 +159,8 @@ def _svm_regressor(
         if len(weights) != n_supports:
             raise ValueError(f"coefficients has {len(weights)} entries; expected one for each of {n_supports} support vectors")
         # Large terms of both signs cancel near the decision boundary: float64 keeps the digits that are left.
-        score = _kernel(x, vectors, kernel_type, kernel_params).astype(np.float64) @ weights.astype(np.float64) + offset
+        kernel = _kernel(x, vectors, kernel_type, kernel_params)
+        score = matmul(kernel.astype(np.float64), weights.astype(np.float64)) + offset
     else:
         score = _product(x, weights.reshape(1, -1))[:, 0] + offset
     if one_class:
@@ -221,7 +223,7 @@ def coupled(likely: Array, classes: int) -> Array:
     active = np.arange(rows)
     for _ in range(100):
         qa, pa, da = q[active], p[active], diagonal[active]
-        qp = np.einsum("nij,nj->ni", qa, pa)
+        qp = einsum("nij,nj->ni", qa, pa)
         pqp = (pa * qp).sum(axis=1)
         going = np.abs(qp - pqp[:, None]).max(axis=1) >= bound
         active = active[going]
@@ -277,7 +279,7 @@ def _svm_classifier(
         ctx.state["weights"] = pair_weights(weights, vectors_per_class)
     vectors = _matrix(ctx, support_vectors, sum(vectors_per_class), "support_vectors")
     kernel = _kernel(x, vectors, kernel_type, kernel_params)
-    exact = kernel.astype(np.float64) @ ctx.state["weights"].T + np.asarray(rho, np.float32)[: len(pairs)]
+    exact = matmul(kernel.astype(np.float64), ctx.state["weights"].T) + np.asarray(rho, np.float32)[: len(pairs)]
     votes = np.zeros((len(x), classes), np.int64)
     for pair, (first, second) in enumerate(pairs):
         votes[:, first] += exact[:, pair] > 0

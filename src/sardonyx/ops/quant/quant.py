@@ -24,6 +24,7 @@ from sardonyx.ops.conv.conv import CONV, conv_core, convolved_shape, expect_chan
 from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.matmul.matmul import expect_product, integer_matmul
+from sardonyx.ops.products import matmul
 
 Array = NDArray[Any]
 
@@ -340,7 +341,7 @@ def _qlinear_matmul(
     rows = a[None, :] if a.ndim == 1 else a
     columns = b[:, None] if b.ndim == 1 else b
     left, right = _centred(rows, _per_row(a_zero_point)), _centred(columns, _per_column(b_zero_point))
-    product = integer_matmul(left, right) if left.dtype.kind == right.dtype.kind == "i" else np.matmul(left, right)
+    product = integer_matmul(left, right) if left.dtype.kind == right.dtype.kind == "i" else matmul(left, right)
     result = requantize(product, _per_row(a_scale), _per_column(b_scale), y_scale, y_zero_point)
     added = ((-2,) if a.ndim == 1 else ()) + ((-1,) if b.ndim == 1 else ())
     return np.asarray(result.squeeze(added))

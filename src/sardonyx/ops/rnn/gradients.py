@@ -27,6 +27,7 @@ from sardonyx.ops.indexing.gradients import DOMAIN
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import matmul
 from sardonyx.ops.rnn.rnn import DIRECTIONS, Sequences, Step, prepare, run, sigmoid
 
 TRACED: Final = 5  # parts of a trace
@@ -67,7 +68,7 @@ def _trace(data: Sequences, cell: _Cell, dtype: np.dtype[np.generic]) -> tuple[A
         recurrence, times = data.r[number].T.copy(), iter(range(steps))
 
         def step(projected: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
-            kept, following = cell(projected, states[0] @ recurrence, states, data.b[number, size:])
+            kept, following = cell(projected, matmul(states[0], recurrence), states, data.b[number, size:])
             time = next(times)
             trace[steps - 1 - time if data.backwards[number] else time, number] = np.concatenate(kept, axis=1)
             return following
@@ -149,7 +150,7 @@ def _gradients(
                 parts = np.split(kept[time, number], TRACED, axis=1)
                 made, states, multiplied = back(dh, tuple(each[number] for each in left[1:]), parts)
                 found[time, number] = np.concatenate(made, axis=1)
-                through = np.concatenate(multiplied, axis=1) @ weights[number]
+                through = matmul(np.concatenate(multiplied, axis=1), weights[number])
                 for each, value in zip(left, states, strict=True):
                     each[number] = value
     return narrow(found, trace.dtype), tuple(narrow(each, trace.dtype) for each in left)

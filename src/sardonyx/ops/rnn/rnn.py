@@ -19,6 +19,7 @@ from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, merge_shapes
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import matmul
 from sardonyx.records import dataclass
 
 Activation = Callable[[Array], Array]
@@ -160,7 +161,7 @@ def run(data: Sequences, projection_bias: Array, make_step: Callable[[int], Step
     outputs = np.zeros((steps, len(data.backwards), batch, data.hidden), data.x.dtype)
     finals = tuple(state.copy() for state in data.states)
     for number, backwards in enumerate(data.backwards):
-        projected = (data.x.reshape(steps * batch, width) @ data.w[number].T + projection_bias[number]).reshape(
+        projected = (matmul(data.x.reshape(steps * batch, width), data.w[number].T) + projection_bias[number]).reshape(
             steps, batch, data.w.shape[1]
         )
         order = _reversal(steps, data.lengths, batch) if backwards else None
@@ -216,7 +217,7 @@ def _rnn(
         recurrence, (activate,) = data.r[number].T.copy(), functions[number]
 
         def step(projected: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
-            return (activate(bounded(projected + states[0] @ recurrence)),)
+            return (activate(bounded(projected + matmul(states[0], recurrence))),)
 
         return step
 
@@ -258,12 +259,12 @@ def _gru(
         def step(projected: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
             h = states[0]
             if linear_before_reset:
-                product = h @ recurrence
+                product = matmul(h, recurrence)
                 update_reset = gate(bounded(projected[:, : 2 * hidden] + product[:, : 2 * hidden]))
                 recurrent = update_reset[:, hidden:] * (product[:, 2 * hidden :] + bias)
             else:
-                update_reset = gate(bounded(projected[:, : 2 * hidden] + h @ gates))
-                recurrent = (update_reset[:, hidden:] * h) @ inner
+                update_reset = gate(bounded(projected[:, : 2 * hidden] + matmul(h, gates)))
+                recurrent = matmul(update_reset[:, hidden:] * h, inner)
             update = update_reset[:, :hidden]
             new = candidate(bounded(projected[:, 2 * hidden :] + recurrent))
             return ((1 - update) * new + update * h,)
@@ -311,7 +312,7 @@ def lstm_core(
 
         def step(projected: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
             h, c = states
-            total = projected + recurrent_input(h) @ recurrence
+            total = projected + matmul(recurrent_input(h), recurrence)
             new = candidate(bounded(total[:, 3 * hidden :]))
             if peeps is None:
                 opened = gate(bounded(total[:, : 3 * hidden]))

@@ -13,6 +13,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ops.definition import op
 from sardonyx.ops.indexing.gradients import DOMAIN, shape_input, sizes_of
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import tensordot
 from sardonyx.ops.sampling.resize import Interpolation, interpolate, resize_plans
 
 
@@ -46,7 +47,7 @@ def _resize_grad(
         matrix = interpolate(one, [alone], how)  # [out, size]
         if plan.out == plan.size and np.array_equal(matrix, one):
             continue
-        result = np.moveaxis(np.tensordot(result, matrix, axes=(plan.axis, 0)), -1, plan.axis)
+        result = np.moveaxis(tensordot(result, matrix, axes=(plan.axis, 0)), -1, plan.axis)
     return narrow(np.ascontiguousarray(result), dy.dtype)
 
 

@@ -17,6 +17,7 @@ from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.products import matmul
 from sardonyx.ops.sampling.resize import cubic_kernel
 
 _FARTHEST = 2.0**30  # coordinates are cut to this before they become integers
@@ -141,7 +142,7 @@ def _affine_grid(theta: Array, size: Array, *, align_corners: int) -> Array:
     coordinates = np.meshgrid(*axes, indexing="ij")
     homogeneous = np.stack([*coordinates[::-1], np.ones(spatial)], axis=-1).reshape(-1, rank + 1).astype(wide.dtype)
     with np.errstate(all="ignore"):
-        grid = np.matmul(homogeneous, wide.swapaxes(1, 2))
+        grid = matmul(homogeneous, wide.swapaxes(1, 2))
     return narrow(grid.reshape(theta.shape[0], *spatial, rank), theta.dtype)
 
 
@@ -201,7 +202,7 @@ def _deform_conv(
                 columns[part] = sample(images[image, part], where)
             if shares is not None:
                 columns *= shares[image]
-            np.matmul(kernels, columns.reshape(group, prod(w.shape[1:]), positions), out=result[image])
+            matmul(kernels, columns.reshape(group, prod(w.shape[1:]), positions), out=result[image])
         full = result.reshape(batch, w.shape[0], *window.out)
         if b is not None:
             full += widen(b).reshape(-1, *(1,) * rank)

@@ -18,6 +18,7 @@ from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.interruption import stop_if_asked
+from sardonyx.ops.products import matmul
 from sardonyx.ops.text.re2 import compile_re2
 from sardonyx.ops.text.repeats import distinct_texts
 
@@ -302,7 +303,7 @@ def _word_conv_embedding(sequence: Array, w: Array, b: Array, c: Array) -> Array
     known = (sequence >= 0) & (sequence < c.shape[0]) & (np.arange(sequence.shape[1]) < reach[:, None])
     characters = np.where(known[..., None], c[np.where(known, sequence, 0)], np.float32(0))
     windows = np.lib.stride_tricks.sliding_window_view(characters, width, axis=1)  # [S, positions, E, width]
-    scores = np.matmul(windows.swapaxes(-1, -2).reshape(*windows.shape[:2], -1), w.reshape(filters, -1).T) + b
+    scores = matmul(windows.swapaxes(-1, -2).reshape(*windows.shape[:2], -1), w.reshape(filters, -1).T) + b
     inside = np.arange(windows.shape[1]) < (reach - width + 1)[:, None]
     best = np.where(inside[..., None], np.tanh(scores), np.float32(-np.inf)).max(axis=1, initial=-np.inf)
     return np.where(lengths[:, None] > 0, best, np.float32(0)).astype(np.float32)

@@ -73,6 +73,8 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     later("FoldSequences"),  # literal indices lead to elements
     later("FormScanOutputs"),  # literal numbers of iterations
     later("UnrollLoops"),  # the same
+    later("PeelLoops"),  # literal conditions; of loops that are left
+    later("SinkIntoBranches"),  # what is behind those that may have no iteration
     ShareConstants(),  # equal constants must be one for equal nodes to be found
     MergeSubexpressions(),
     RemoveCastBeforeShape(),

@@ -70,6 +70,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveDropout(),
     later("CaptureInvariants"),  # constants that loops carry are literal operands, too
     FoldConstants(),  # literal operands for everything below
+    later("HoistInvariants"),  # what is left of those: after CaptureInvariants
     later("FoldSequences"),  # literal indices lead to elements
     later("FormScanOutputs"),  # literal numbers of iterations
     later("UnrollLoops"),  # the same

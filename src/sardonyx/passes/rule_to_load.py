@@ -55,6 +55,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "ExpandUpdates": ("expand_updates", "Adagrad Adam InPlaceAccumulatorV2 Momentum", ()),
     "FoldSequences": ("fold_sequences", "ConcatFromSequence SequenceAt SequenceLength", ()),
     "FormScanOutputs": ("form_scan_outputs", "ConcatFromSequence", ()),
+    "HoistInvariants": ("hoist_invariants", "Loop Scan", ()),
     "PeelLoops": ("peel_loops", "Loop", ()),
     "UnrollLoops": ("unroll_loops", "Loop Scan", ()),
     "FoldPad": ("fold_pad", "AveragePool Conv MaxPool", ("Pad_Fusion", "PadFusion")),

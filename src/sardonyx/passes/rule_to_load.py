@@ -53,6 +53,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         (),
     ),
     "ExpandUpdates": ("expand_updates", "Adagrad Adam InPlaceAccumulatorV2 Momentum", ()),
+    "FormRangeWrites": ("form_range_writes", "ScatterElements", ()),
     "FoldSequences": ("fold_sequences", "ConcatFromSequence SequenceAt SequenceLength", ()),
     "FormScanOutputs": ("form_scan_outputs", "ConcatFromSequence", ()),
     "HoistInvariants": ("hoist_invariants", "Loop Scan", ()),
@@ -131,6 +132,7 @@ _NEEDS: Final[dict[str, str]] = {
     "FormChannelConv": "Transpose",
     "ScaleKernels": "Mul",
     "FuseAttention": "Softmax",
+    "FormRangeWrites": "Range",
 }
 
 

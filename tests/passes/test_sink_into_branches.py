@@ -109,12 +109,21 @@ def test_what_stands_between_the_if_and_its_tail_stays_if_it_can() -> None:
     content, model = loaded(BETWEEN)
     assert SinkIntoBranches().run(model).changes == 1
     assert not verify(model)
-    assert [node.op_type for node in model.graph.nodes if node.op_type != "Constant"] == ["Add", "If", "Exp", "Add", "Sub", "Less"]
+    assert [node.op_type for node in model.graph.nodes if node.op_type != "Constant"] == [
+        "Add",
+        "If",
+        "Exp",
+        "Add",
+        "Sub",
+        "Less",
+    ]
     assert_same(content, {"x": np.ones((2, 3), np.float32), "w": np.arange(6, dtype=np.float32)})
 
 
 def test_a_node_that_leads_into_the_tail_moves_with_it() -> None:
-    text = BETWEEN.replace("b = ReduceMax<keepdims=0>(s)", "k = ReduceMax<keepdims=0>(z) n = Add(s, k) b = ReduceMax<keepdims=0>(n)")
+    text = BETWEEN.replace(
+        "b = ReduceMax<keepdims=0>(s)", "k = ReduceMax<keepdims=0>(z) n = Add(s, k) b = ReduceMax<keepdims=0>(n)"
+    )
     content, model = loaded(text)
     assert SinkIntoBranches().run(model).changes == 1
     assert not verify(model)

@@ -6,9 +6,10 @@
 
 Converters write `x[:, s:e] = v` like that, in decoders whose iterations fill one place each. How many places there are is a
 matter of the data, so sizes would have to be found out on the way; of the choice all sizes are known, and it takes no longer than
-the copy that a ScatterElements begins with. Numbers below 0 count from the end, as those of Slice and of the indices do; those
-that would not give as many indices as places (-1 to 0), which ScatterElements refuses, write nothing. Refuses: axes of a size
-that is not known; places whose number is; ranges and values of which it cannot be seen that they cover all of the other axes.
+the copy that a ScatterElements begins with. Numbers below 0 count from the end, as those of Slice and of indices do. Where a
+Range has not as many numbers as the Slice has elements (from -1 to 0, or past the end), a ScatterElements refuses them; so does a
+Gather from one element, by whether they differ. Refuses: axes of a size that is not known; a number of elements that is; indices
+and values of which it cannot be seen that they cover all of the other axes.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class FormRangeWrites(Rule[_RangeWrite]):
     name: ClassVar[str] = "FormRangeWrites"
     roots: ClassVar[frozenset[str]] = frozenset(("ScatterElements",))
     needs: ClassVar[frozenset[str]] = frozenset(("Range",))
+    expands: ClassVar[bool] = True
 
     def match(self, g: Rewriter, node: Node) -> _RangeWrite | Reject | None:
         x, indices, updates = node.inputs[:3]
@@ -52,12 +54,12 @@ class FormRangeWrites(Rule[_RangeWrite]):
             return None
         axis = int(node.attr("axis", 0))
         axis += len(shape) if axis < 0 else 0
-        ramp, spread = _ramp(g, indices, axis), _made_by(updates, "Expand")
-        if ramp is None or spread is None or not 0 <= axis < len(shape):
+        ramp, broadcast = _ramp(g, indices, axis), _made_by(updates, "Expand")
+        if ramp is None or broadcast is None or not 0 <= axis < len(shape):
             return None
-        value, length = spread.inputs[0], _made_by(spread.inputs[1], "Shape")
-        places = _made_by(length.inputs[0], "Slice") if length is not None else None
-        if value is None or places is None or not _is_range_of_axis(g, places, ramp, axis):
+        value, length = broadcast.inputs[0], _made_by(broadcast.inputs[1], "Shape")
+        part = _made_by(length.inputs[0], "Slice") if length is not None else None
+        if value is None or part is None or not _is_range_of_axis(g, part, ramp, axis):
             return Reject("the number of values is not that of the indices")
         for given, along in ((indices, None), (updates, None), (value, 1)):
             sizes = shape_of(given)
@@ -75,21 +77,29 @@ class FormRangeWrites(Rule[_RangeWrite]):
         if not isinstance(size, int):
             return Reject("the size of the axis is not known")
         if isinstance((shape_of(indices) or ())[found.axis], int):
-            return Reject("the number of places is known")
+            return Reject("the number of elements is known")
         if dtype_of(found.first) not in (INT32, INT64):
-            return Reject("places are no whole numbers")
+            return Reject("the range is not of whole numbers")
         return size
 
     def rewrite(self, g: Rewriter, found: _RangeWrite, facts: int) -> None:
         dtype = dtype_of(found.first)
         assert dtype is not None
         rank = len(shape_of(found.x) or ())
-        places = np.arange(facts, dtype=dtype.numpy).reshape(-1, *[1] * (rank - 1 - found.axis))
-        position = g.constant(places, "places")
+        column = np.arange(facts, dtype=dtype.numpy).reshape(-1, *[1] * (rank - 1 - found.axis))
+        position = g.constant(column, "positions")
         zero, size = (g.constant(np.array(number, dtype.numpy), "number") for number in (0, facts))
-        first, end = (
-            g.op("Where", g.op("Less", number, zero), g.op("Add", number, size), number) for number in (found.first, found.end)
-        )
+
+        def position_of(number: Value) -> Value:
+            """Where a number leads that may count from the end."""
+            counted = g.op("Where", g.op("Less", number, zero), g.op("Add", number, size), number)
+            return g.op("Min", g.op("Max", counted, zero), size)
+
+        first, end = position_of(found.first), position_of(found.end)
+        values = g.op("Max", g.op("Sub", end, first), zero)
+        indices = g.op("Max", g.op("Sub", found.end, found.first), zero)
+        differ = g.op("Cast", g.op("Not", g.op("Equal", values, indices)), to=INT64.onnx)
+        first = g.op("Add", first, g.op("Gather", g.constant(np.zeros(1, dtype.numpy), "refusal"), differ))
         inside = g.op("And", g.op("Not", g.op("Less", position, first)), g.op("Less", position, end))
         g.replace(g.anchor.outputs[0], g.op("Where", inside, found.value, found.x))
 
@@ -116,15 +126,15 @@ def _ramp(g: Rewriter, indices: Value | None, axis: int) -> Node | None:
     return ramp if ramp is not None and g.number(ramp.inputs[2]) == 1 else None
 
 
-def _is_range_of_axis(g: Rewriter, places: Node, ramp: Node, axis: int) -> bool:
+def _is_range_of_axis(g: Rewriter, part: Node, ramp: Node, axis: int) -> bool:
     """Whether a Slice takes the elements of one axis whose numbers a Range counts."""
-    if places.version < 10 or len(places.inputs) < 4:
+    if part.version < 10 or len(part.inputs) < 4:
         return False
-    axes, steps = g.ints(places.inputs[3]), g.ints(places.inputs[4]) if len(places.inputs) > 4 else (1,)
-    rank = len(shape_of(places.inputs[0]) or ())
+    axes, steps = g.ints(part.inputs[3]), g.ints(part.inputs[4]) if len(part.inputs) > 4 else (1,)
+    rank = len(shape_of(part.inputs[0]) or ())
     if axes is None or len(axes) != 1 or axes[0] % max(rank, 1) != axis or steps != (1,):
         return False
-    return all(_bare(one) is _bare(other) for one, other in zip(places.inputs[1:3], ramp.inputs[:2]))
+    return all(_bare(one) is _bare(other) for one, other in zip(part.inputs[1:3], ramp.inputs[:2]))
 
 
 def _bare(number: Value | None) -> Value | None:

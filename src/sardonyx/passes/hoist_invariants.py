@@ -4,8 +4,8 @@
                                                                             y = Loop(n, c, x) <body (i, c, s) => (c, Add(s, w))>
 
 Decoders multiply what they attend to by the same weights in every step. Runs after CaptureInvariants, which lets bodies read from
-outside what never changes. Leaves in the body: what costs nothing or only makes values larger, as views and Expand do, where it is
-not needed for something else that moves; results of the body; nodes that may refuse data, if the loop may have no iteration.
+outside what never changes. Leaves in the body: what costs nothing or only makes values larger, as views and Expand do, unless
+something else that moves needs it; results of the body; nodes that may refuse data, if the loop may have no iteration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from sardonyx.records import dataclass
 
 _NEVER: Final = Trait.RANDOM | Trait.CONTROL_FLOW
 _FREE: Final = Trait.VIEW | Trait.MEASURES
-_GROWING: Final = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "Expand", "Range", "Tile"))  # read less than they give
+# These read less than they give.
+_GROWING: Final = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "Expand", "Range", "Tile"))
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,9 @@ def _movable(g: Rewriter, node: Node, loop: LoopBody) -> list[Node]:
     begins = _has_iteration(g, node)
     moving: list[Node] = []
     for each in body.nodes:
-        has = traits(each)
-        if _NEVER & has or each.is_kept or any(True for _ in each.subgraphs()) or not is_standard(each):
-            moves = False
-        elif Trait.REFUSES in has and not begins:
-            moves = False
-        else:
-            read = [value for value in each.inputs if value is not None]
-            moves = bool(read) and inside.isdisjoint(read) and not inside.intersection(each.outputs)
-        if moves:
+        read = [value for value in each.inputs if value is not None]
+        is_movable = bool(read) and inside.isdisjoint((*read, *each.outputs)) and _may_move(each, begins=begins)
+        if is_movable:
             moving.append(each)
         else:
             inside.update(each.outputs)
@@ -79,6 +74,14 @@ def _movable(g: Rewriter, node: Node, loop: LoopBody) -> list[Node]:
             worth[each] = None
             needed.update(each.inputs)
     return list(reversed(worth))
+
+
+def _may_move(node: Node, *, begins: bool) -> bool:
+    """Whether a node gives the same wherever it stands; `begins` says that it will be computed in any case."""
+    has = traits(node)
+    if _NEVER & has or node.is_kept or node.subgraphs() or not is_standard(node):
+        return False
+    return begins or Trait.REFUSES not in has
 
 
 def _variable(body: Graph) -> set[Value]:

@@ -93,9 +93,9 @@ class PeelLoops(Rule[LoopBody]):
             outputs = g.node("Loop", node.inputs, len(node.outputs), body=facts.body)
             outputs = [new for new, old in zip(outputs, node.outputs) if old.name]
         else:
-            sides = {"then_branch": _begun(g, found, facts), "else_branch": _not_begun(g, found)}
-            condition = g.constant(np.array(True), "begins") if facts.is_certain else _takes_place(g, node)
-            outputs = g.node("If", [condition], len(results), **sides)
+            then, otherwise = _begun(g, found, facts), _not_begun(g, found)
+            condition = g.constant(np.array(True), "begins") if facts.is_certain else _begins(g, node)
+            outputs = g.node("If", [condition], len(results), then_branch=then, else_branch=otherwise)
         for old, new in zip(results, outputs):
             new.type = old.type
             g.replace(old, new)
@@ -171,24 +171,26 @@ class _Side:
         """A node with one result."""
         return self.node(op_type, inputs, [hint or op_type], **attrs)[0]
 
-    def node(self, op_type: str, inputs: Sequence[Value | None], names: Sequence[str], **attrs: Any) -> list[Value]:
+    def node(
+        self, op_type: str, inputs: Sequence[Value | None], names: Sequence[str], label: str = "", **attrs: Any
+    ) -> list[Value]:
         """A node with results of these names, or like them."""
         results = [Value(self.g.fresh_name(name) if name else "") for name in names]
         made = [make_attr(key, value) for key, value in attrs.items()]
-        self.graph.append(Node(op_type, inputs, results, made, version=self.version, name=self.g.fresh_name(op_type)))
+        self.graph.append(Node(op_type, inputs, results, made, version=self.version, name=label or self.g.fresh_name(op_type)))
         return results
 
     def constant(self, data: np.ndarray[Any, Any] | np.generic, hint: str) -> Value:
         return self.graph.add_initializer(self.g.fresh_name(hint), tensor.from_numpy(np.asarray(data)))
 
 
-def _takes_place(g: Rewriter, node: Node) -> Value:
-    """Whether a loop has an iteration."""
-    limit, going = (*node.inputs, None, None)[:2]
+def _begins(g: Rewriter, node: Node) -> Value:
+    """Whether a loop has an iteration, which is not known before a run."""
+    limit, going = (None if g.constant_of(value) is not None else value for value in (*node.inputs, None, None)[:2])
     has_trips = None if limit is None else g.op("Greater", limit, g.constant(np.array(0, np.int64), "none"))
     if going is None or has_trips is None:
         found = going or has_trips
-        assert found is not None  # a loop without either begins for certain
+        assert found is not None  # else it begins for certain
         return found
     return g.op("And", going, has_trips)
 
@@ -246,7 +248,7 @@ def _rest(
 ) -> list[Value]:
     """The loop from the second iteration on: its results that are wanted."""
     _count_from_one(side.g, body)
-    results = side.node("Loop", inputs, names, body=body)
+    results = side.node("Loop", inputs, names, side.g.anchor.name, body=body)
     count = len(loop.carried)
     stated = list(body.output_types[: 1 + count])
     types = iter(elements)
@@ -272,7 +274,9 @@ def _count_from_one(g: Rewriter, body: Graph) -> None:
     """The number that the iterations of a body read is one more."""
     counter = body.inputs[0]
     uses = list(counter.uses)
-    giving = [graph for graph in (body, *(inner for node in walk(body) for inner in node.subgraphs())) if counter in graph.outputs]
+    giving = [
+        graph for graph in (body, *(inner for node in walk(body) for inner in node.subgraphs())) if counter in graph.outputs
+    ]
     if not uses and not giving:
         return
     one = body.add_initializer(g.fresh_name("one"), tensor.from_numpy(np.array(1, np.int64)))

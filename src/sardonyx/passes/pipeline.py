@@ -76,6 +76,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     later("UnrollLoops"),  # the same
     later("PeelLoops"),  # literal conditions; of loops that are left
     later("SinkIntoBranches"),  # what is behind those that may have no iteration
+    later("FormCountedGathers"),  # the same
     later("FormRangeWrites"),  # what is left of Slices when all ranks are known
     ShareConstants(),  # equal constants must be one for equal nodes to be found
     MergeSubexpressions(),

@@ -53,6 +53,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         (),
     ),
     "ExpandUpdates": ("expand_updates", "Adagrad Adam InPlaceAccumulatorV2 Momentum", ()),
+    "FormCountedGathers": ("form_counted_gathers", "Loop", ()),
     "FormRangeWrites": ("form_range_writes", "ScatterElements", ()),
     "FoldSequences": ("fold_sequences", "ConcatFromSequence SequenceAt SequenceLength", ()),
     "FormScanOutputs": ("form_scan_outputs", "ConcatFromSequence", ()),
@@ -133,6 +134,7 @@ _NEEDS: Final[dict[str, str]] = {
     "ScaleKernels": "Mul",
     "FuseAttention": "Softmax",
     "FormRangeWrites": "Range",
+    "FormCountedGathers": "Slice",
 }
 
 

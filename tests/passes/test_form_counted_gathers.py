@@ -161,3 +161,29 @@ def test_numbers_that_a_script_counts(
     assert_same(content, {"x": x, "always": np.array(always)})
     room = waiting + (operator not in ("LessOrEqual", "Not"))
     assert gathering(content).changes == (first >= 0 and length <= room)
+
+
+@pytest.mark.parametrize("size", [0, 5, 8, 40, 47])
+@pytest.mark.parametrize(("length", "is_inside"), [(8, True), (3, True), (9, False)])
+def test_chunks(size: int, length: int, is_inside: bool) -> None:
+    """As many chunks as there are whole ones."""
+    content = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
+    g (float[n] x) => (float y, float[m] all) {{
+      axes = Constant <value = int64[1] {{0}}>()
+      unit = Constant <value = int64[1] {{1}}>()
+      eight = Constant <value = int64[1] {{8}}>()
+      length = Constant <value = int64[1] {{{length}}}>()
+      n = Shape(x)
+      trips = Div(n, eight)
+      zero = Constant <value = float {{0.0}}>()
+      y, all = Loop(trips, , zero) <body = turn (int64 i, bool c, float s) => (bool c, float t, float p) {{
+        at = Reshape(i, unit)
+        a = Mul(at, eight)
+        b = Add(a, length)
+        row = Slice(x, a, b, axes, unit)
+        p = ReduceSum <keepdims = 0> (row)
+        t = Add(s, p)
+      }}>
+    }}""").SerializeToString()
+    assert_same(content, {"x": np.arange(size, dtype=F32)})
+    assert gathering(content).changes == is_inside

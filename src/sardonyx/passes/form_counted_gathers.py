@@ -2,14 +2,14 @@
 
     y = Loop(N, true, h) <body (i, c, s) => .. Slice(x: f32[N,4], i, i + 1, 0) ..>    =>    .. Gather(x, [i]) ..
 
-Scripts write `x[t:t+1]` for what an iteration takes of a sequence. Where a Slice begins is known to the data alone, so its sizes
-would have to be found out in every iteration; of a Gather they are all known. Refuses: lengths that are not constant; axes of
-which it cannot be seen that they are long enough for the last iteration, since a Slice past the end is shorter.
+Scripts write `x[t:t+1]` or `x[t*8:(t+1)*8]` for what an iteration takes of a sequence. Where a Slice begins is known to the data
+alone, so its sizes would have to be found out in every iteration; of a Gather they are all known. Refuses: lengths that are not
+constant; axes of which it cannot be seen that they are long enough for the last iteration, since a Slice past the end is shorter.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -18,19 +18,22 @@ from sardonyx.dtypes import INT32, INT64
 from sardonyx.ir.dims import is_nonnegative
 from sardonyx.ir.graph import Model, Node, Value
 from sardonyx.passes.fold_shape_values import infer_from_inputs
-from sardonyx.passes.iteration_bounds import CountedNumber, counted_numbers, number_and_offset, upper_bounds
+from sardonyx.passes.iteration_bounds import CountedNumber, counted_numbers, linear_form, upper_bounds
 from sardonyx.passes.protocol import PassResult, is_standard
 from sardonyx.passes.rewriter import Rewriter, dtype_of
 from sardonyx.records import dataclass
 
+_LONGEST: Final = 1 << 16  # elements: positions of a longer one would take more memory than they save time
+
 
 @dataclass(frozen=True)
 class _Part:
-    """A Slice of one axis that begins `offset` elements behind a number that a loop counts."""
+    """A Slice of one axis that begins `offset` elements behind a multiple of a number that a loop counts."""
 
     node: Node
     counted: CountedNumber
     axis: int
+    factor: int
     offset: int
     length: int
 
@@ -72,11 +75,12 @@ def _part(g: Rewriter, node: Node, numbers: dict[Value, CountedNumber]) -> _Part
     rank = len(node.inputs[0].shape)
     if axes is None or len(axes) != 1 or steps != (1,) or not -rank <= axes[0] < rank:
         return None
-    (first, offset), (last, end) = (number_and_offset(g, value) for value in node.inputs[1:3])
+    (first, factor, offset), (last, *end) = (linear_form(g, value) for value in node.inputs[1:3])
     counted = None if first is None or first is not last else numbers.get(first)
-    if counted is None or counted.start + offset < 0 or end <= offset:
+    if counted is None or end[0] != factor or factor < 1 or factor * counted.start + offset < 0:
         return None
-    return _Part(node, counted, axes[0] % rank, offset, end - offset)
+    length = end[1] - offset
+    return _Part(node, counted, axes[0] % rank, factor, offset, length) if 0 < length <= _LONGEST else None
 
 
 def _is_inside(g: Rewriter, part: _Part, report: ShapeReport) -> bool:
@@ -86,7 +90,7 @@ def _is_inside(g: Rewriter, part: _Part, report: ShapeReport) -> bool:
     if shape is None:
         return False
     most = shape[part.axis] - part.offset - part.length
-    return any(is_nonnegative(most - bound) for bound in upper_bounds(g, part.counted, report))
+    return any(is_nonnegative(most - part.factor * bound) for bound in upper_bounds(g, part.counted, report))
 
 
 def _gather(g: Rewriter, part: _Part) -> None:

@@ -43,30 +43,33 @@ def counted_numbers(g: Rewriter, node: Node) -> Iterator[CountedNumber]:
     yield CountedNumber(node, loop.counter, 0, 1)
     for start, carried in zip(loop.starts, loop.carried):
         first = g.ints(start)
-        base, step = number_and_offset(g, carried.given)
-        if first is not None and len(first) == 1 and base is carried.taken and step > 0:
+        base, factor, step = linear_form(g, carried.given)
+        if first is not None and len(first) == 1 and base is carried.taken and factor == 1 and step > 0:
             yield CountedNumber(node, carried.taken, first[0], step)
 
 
-def number_and_offset(g: Rewriter, value: Value | None) -> tuple[Value | None, int]:
-    """The value and the constant that a number is the sum of."""
-    offset = 0
+def linear_form(g: Rewriter, value: Value | None) -> tuple[Value | None, int, int]:
+    """A value, a factor and a constant: a number is the constant and so many times the value."""
+    factor, offset = 1, 0
     while value is not None and value.producer is not None and value.producer.domain == ONNX_DOMAIN:
         node = value.producer
-        if node.op_type in ("Add", "Sub"):
+        if node.op_type in ("Add", "Mul", "Sub"):
             left, right = node.inputs
             constant, other = g.ints(right), left
-            if constant is None and node.op_type == "Add":
+            if constant is None and node.op_type != "Sub":
                 constant, other = g.ints(left), right
             if constant is None or len(constant) != 1:
                 break
-            offset += constant[0] if node.op_type == "Add" else -constant[0]
+            if node.op_type == "Mul":
+                factor *= constant[0]
+            else:
+                offset += factor * (constant[0] if node.op_type == "Add" else -constant[0])
             value = other
         elif Trait.VIEW in traits(node):
             value = node.inputs[0]
         else:
             break
-    return value, offset
+    return value, factor, offset
 
 
 def upper_bounds(g: Rewriter, counted: CountedNumber, report: ShapeReport) -> Iterator[Dim]:
@@ -79,8 +82,8 @@ def upper_bounds(g: Rewriter, counted: CountedNumber, report: ShapeReport) -> It
     if loop is None or loop.condition is None:
         return
     for smaller, bound in _guards(g, loop.condition, report):
-        base, offset = number_and_offset(g, smaller)
-        if base is counted.value:
+        base, factor, offset = linear_form(g, smaller)
+        if base is counted.value and factor == 1:
             ahead = offset - counted.step  # of what the next iteration takes
             if is_nonnegative(bound - counted.start - ahead) or counted.start + ahead <= _most(g, begins, bound, report):
                 yield bound - ahead

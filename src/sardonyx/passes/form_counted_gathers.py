@@ -45,6 +45,7 @@ class FormCountedGathers:
     name: ClassVar[str] = "FormCountedGathers"
     ort_names: ClassVar[tuple[str, ...]] = ()
     roots: ClassVar[frozenset[str]] = frozenset(("Loop",))
+    needs: ClassVar[frozenset[str]] = frozenset(("Slice",))
 
     def run(self, model: Model) -> PassResult:
         """One walk over all Slices; what is known of the number of iterations is found out if there is one to ask for."""

@@ -94,6 +94,14 @@ def test_what_is_called_nonnegative_never_is_negative(twin: Twin, bindings: dict
             return
 
 
+def test_whole_chunks_are_no_longer_than_what_they_are_taken_from() -> None:
+    n = dims.symbol("n")
+    assert dims.is_nonnegative(n - 8 * dims.floordiv(n, 8))
+    assert dims.is_nonnegative(n - 4 * dims.floordiv(n, 4) + 3)
+    assert not dims.is_nonnegative(n - 8 * dims.floordiv(n, 8) - 1)
+    assert not dims.is_nonnegative(n - 12 * dims.floordiv(n, 8))
+
+
 @given(EXPRESSIONS)
 def test_equal_expressions_have_equal_hashes_and_texts(twin: Twin) -> None:
     again = substitute(twin[0], {})

@@ -347,15 +347,25 @@ def is_nonnegative(dim: Dim) -> bool:
 
 
 def _has_bound(dim: Dim, steps: int) -> bool:
-    """Whether it is plainly not negative with an argument for a minimum that is subtracted, or for a maximum that is added."""
+    """Whether it is plainly not negative with less in the place of one part.
+
+    That is an argument for a minimum that is subtracted or a maximum that is added, the dividend for a multiple of a quotient.
+    """
     for monomial, factor in () if isinstance(dim, int) else dim.terms:
         atom = monomial[0] if len(monomial) == 1 else None
-        if atom is not None and atom.function == ("min" if factor < 0 else "max"):
-            rest = dim - _make({monomial: factor})
-            for argument in atom.args:
-                bound = rest + argument * factor
-                if _is_size(bound) or (steps > 0 and _has_bound(bound, steps - 1)):
-                    return True
+        if atom is None:
+            continue
+        less: list[Dim] = []
+        if atom.function == ("min" if factor < 0 else "max"):
+            less = [argument * factor for argument in atom.args]
+        elif atom.function == "floordiv" and factor < 0:
+            dividend, divisor = atom.args
+            if isinstance(divisor, int) and divisor > 0 and factor % divisor == 0:
+                less = [dividend * (factor // divisor)]
+        for part in less:
+            bound = dim - _make({monomial: factor}) + part
+            if _is_size(bound) or (steps > 0 and _has_bound(bound, steps - 1)):
+                return True
     return False
 
 

@@ -70,10 +70,15 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveDropout(),
     later("CaptureInvariants"),  # constants that loops carry are literal operands, too
     FoldConstants(),  # literal operands for everything below
+    later("HoistInvariants"),  # what is left of those: after CaptureInvariants
     later("FoldSequences"),  # literal indices lead to elements
     later("FormScanOutputs"),  # literal numbers of iterations
     later("UnrollLoops"),  # the same
     later("StackConcats"),  # of loops that are left
+    later("PeelLoops"),  # literal conditions; of loops that are left
+    later("SinkIntoBranches"),  # what is behind those that may have no iteration
+    later("FormCountedGathers"),  # the same
+    later("FormRangeWrites"),  # what is left of Slices when all ranks are known
     ShareConstants(),  # equal constants must be one for equal nodes to be found
     MergeSubexpressions(),
     RemoveCastBeforeShape(),

@@ -53,9 +53,13 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         (),
     ),
     "ExpandUpdates": ("expand_updates", "Adagrad Adam InPlaceAccumulatorV2 Momentum", ()),
+    "FormCountedGathers": ("form_counted_gathers", "Loop", ()),
+    "FormRangeWrites": ("form_range_writes", "ScatterElements", ()),
     "FoldSequences": ("fold_sequences", "ConcatFromSequence SequenceAt SequenceLength", ()),
     "FormScanOutputs": ("form_scan_outputs", "ConcatFromSequence", ()),
     "StackConcats": ("stack_concats", "Loop", ()),
+    "HoistInvariants": ("hoist_invariants", "Loop Scan", ()),
+    "PeelLoops": ("peel_loops", "Loop", ()),
     "UnrollLoops": ("unroll_loops", "Loop Scan", ()),
     "SplitEinsums": ("split_einsums", "Einsum", ()),
     "FoldPad": ("fold_pad", "AveragePool Conv MaxPool", ("Pad_Fusion", "PadFusion")),
@@ -133,6 +137,8 @@ _NEEDS: Final[dict[str, str]] = {
     "FormChannelConv": "Transpose",
     "ScaleKernels": "Mul",
     "FuseAttention": "Softmax",
+    "FormRangeWrites": "Range",
+    "FormCountedGathers": "Slice",
 }
 
 

@@ -63,6 +63,8 @@ _UNKNOWN = 0  # stands for a size that a later step will tell; every entry compu
 _READ: Final = 0x100  # PyBUF_READ
 
 _UNCONTROLLED: Final = RunControl()
+# Operators on texts that native functions compute (`text_steps`)
+_TEXT_STEPS: Final = frozenset(("Cast", "RegexFullMatch", "StringSplit", "MurmurHash3", "Tokenizer", "TextPositions"))
 _NO_SIZES: Final[Mapping[str, int]] = {}
 
 _memory_at = ctypes.pythonapi.PyMemoryView_FromMemory
@@ -100,6 +102,7 @@ def executable_of(runner: SegmentRunner) -> Executable:
     known = {symbol for symbol, _, _ in image.bindings.tolist()}
     rows, results = image.sizes.rows, image.sizes.results
     is_one_call = is_native = True
+    _quicken(runner)
     for segment in plan.segments:
         is_one_call = is_one_call and isinstance(segment, StepSegment)
         is_native = is_native and not isinstance(segment, CallSegment)
@@ -122,6 +125,20 @@ def executable_of(runner: SegmentRunner) -> Executable:
         return MixedProgram(runner.core, runner, plan.inputs, runner.constant)
     is_one_call = (is_one_call and is_native) or finish is not None
     return Executable(runner.core, runner, is_one_call=is_one_call, takes_arrays=takes_arrays, finish=finish, start=start)
+
+
+def _quicken(runner: SegmentRunner) -> None:
+    """Have native functions do what nodes on texts do, where there are such."""
+    native_function = runner.core.pool.native_function
+    if not any(call.node.op_type in _TEXT_STEPS for call in runner.calls) or not native_function("call"):
+        return
+    from sardonyx.runtime.text_steps import native_step  # lazy: few programs have texts
+
+    for call in runner.calls:
+        node = call.node
+        native = native_step(node.domain, node.op_type, node.attrs, native_function) if call.is_plain else None
+        if native is not None:
+            call.quicken(native)
 
 
 def _has_plain_ends(image: ProgramImage, plan: SegmentPlan) -> bool:

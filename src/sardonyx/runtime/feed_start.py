@@ -104,6 +104,8 @@ class FeedStart:
             if type(texts) is not np.ndarray:
                 return None
             found = None if native is None else native(texts)
+            if found is None and native is not None and not texts.flags.c_contiguous:  # as the columns of a data frame
+                found = native(texts.copy())
             if found is not None:
                 made.append(found)
                 continue

@@ -79,7 +79,13 @@ class NativeChain:
             frame.append(array)
         if tuple([array.shape for array in frame]) not in known.shapes:
             return None
-        frame += [None] * (self._count - len(frame))
+        results = self._run(frame)
+        if results is None and not all(array.flags.c_contiguous for array in frame):
+            results = self._run([array.copy() for array in frame])
+        return results
+
+    def _run(self, given: Sequence[Any]) -> list[Any] | None:
+        frame = [*given, *[None] * (self._count - len(given))]
         for native, values, made in self._steps:
             results = native([frame[value] for value in values])
             if results is None:

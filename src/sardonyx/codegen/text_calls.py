@@ -5,8 +5,9 @@
     hash_texts(texts)                   MurmurHash3 of Python's texts, as UTF-8
     match_texts(texts)                  whether an automaton reads them to its end: 0 or 1, 2 where it cannot tell
 
-All have one frame (`text_frame`), as have those that read and write numbers (`text_numbers`) and cut texts into pieces
-(`text_pieces`). Texts that are exactly of Python's own type are hashed and compared without running any code of others.
+All have one frame (`text_frame`), as have those that read and write numbers (`text_numbers`), cut texts into pieces
+(`text_pieces`) and count words (`text_counts`). Texts that are exactly of Python's own type are hashed and compared without
+running any code of others.
 `runtime.text_calls` fills in the blocks.
 """
 
@@ -34,6 +35,7 @@ from sardonyx.codegen.blocks import (
     TEXT_TABLE,
     TEXT_UTF8,
 )
+from sardonyx.codegen.text_counts import text_counts_ir
 from sardonyx.codegen.text_frame import OBJECT_NUMBER, OBJECTS, TEXT, text_function
 from sardonyx.codegen.text_numbers import text_numbers_ir
 from sardonyx.codegen.text_pieces import text_pieces_ir
@@ -49,7 +51,7 @@ _WIDE: Final = f"""  %wanted_type_p = getelementptr ptr, ptr %args, i64 1
 
 def text_calls_ir() -> str:
     """The functions, with the signature of those that Python calls with an array of arguments."""
-    made = (_look_up(), _look_up_wide(), _hash_texts(), _match_texts(), text_numbers_ir(), text_pieces_ir())
+    made = (_look_up(), _look_up_wide(), _hash_texts(), _match_texts(), text_numbers_ir(), text_pieces_ir(), text_counts_ir())
     return "\n".join((*made, "declare i32 @llvm.fshl.i32(i32, i32, i32)", "declare double @llvm.fabs.f64(double)"))
 
 

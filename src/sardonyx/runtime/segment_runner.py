@@ -64,7 +64,9 @@ _READ: Final = 0x100  # PyBUF_READ
 
 _UNCONTROLLED: Final = RunControl()
 # Operators on texts that native functions compute (`text_steps`)
-_TEXT_STEPS: Final = frozenset(("Cast", "RegexFullMatch", "StringSplit", "MurmurHash3", "Tokenizer", "TextPositions"))
+_TEXT_STEPS: Final = frozenset(
+    ("Cast", "RegexFullMatch", "StringSplit", "MurmurHash3", "Tokenizer", "TextPositions", "TokenCounts")
+)
 _NO_SIZES: Final[Mapping[str, int]] = {}
 
 _memory_at = ctypes.pythonapi.PyMemoryView_FromMemory
@@ -102,7 +104,6 @@ def executable_of(runner: SegmentRunner) -> Executable:
     known = {symbol for symbol, _, _ in image.bindings.tolist()}
     rows, results = image.sizes.rows, image.sizes.results
     is_one_call = is_native = True
-    _quicken(runner)
     for segment in plan.segments:
         is_one_call = is_one_call and isinstance(segment, StepSegment)
         is_native = is_native and not isinstance(segment, CallSegment)
@@ -119,6 +120,8 @@ def executable_of(runner: SegmentRunner) -> Executable:
     elif start is not None:
         axes = start.axes
         runner.core.add_inputs([each.label for each in axes], [each.dims for each in axes], [each.symbols for each in axes])
+    if not is_native and finish is None:
+        _quicken(runner)
     # What is passed through may be presented in another form: a sparse tensor.
     made = all(result.kind == VALUE and result.number >= len(plan.inputs) for result in plan.results)
     if not is_native and finish is None and made:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -69,12 +69,12 @@ _OBJECT: Final = np.dtype(object)
 _INT64: Final = np.dtype(np.int64)
 _NO_LIMIT: Final = (1 << 63) - 1
 _LONGEST: Final = 64  # characters of keys of a table; longer ones make it large, and are rare
-_EMPTY: Final = -1
+EMPTY: Final = -1
 
 
 def positions_call(native_function: NativeFunction, keys: Mapping[str, int]) -> TextCall | None:
     """What finds the numbers of texts among keys; None if there is no native code for it. It is right for any array."""
-    by_object = _call(native_function, "look_up", np.dtype(np.int64), {TEXT_DICT: id(keys)}, keys)
+    by_object = native_call(native_function, "look_up", np.dtype(np.int64), {TEXT_DICT: id(keys)}, keys)
     if by_object is None:
         return None
     by_row = _row_call(native_function, keys)
@@ -93,19 +93,19 @@ def positions_call(native_function: NativeFunction, keys: Mapping[str, int]) -> 
 def hashes_call(native_function: NativeFunction, seed: int, *, is_positive: bool) -> TextCall | None:
     """What hashes texts; None if there is no native code for it."""
     dtype = np.dtype(np.uint32 if is_positive else np.int32)
-    return _call(native_function, "hash_texts", dtype, {TEXT_SEED: seed & 0xFFFFFFFF})
+    return native_call(native_function, "hash_texts", dtype, {TEXT_SEED: seed & 0xFFFFFFFF})
 
 
 def floats_call(native_function: NativeFunction, *, is_single: bool) -> TextCall | None:
     """What reads texts as floats; it leaves texts that are more, or less, than a number to others."""
     name, dtype = ("read_singles", np.float32) if is_single else ("read_doubles", np.float64)
     powers = np.array([10.0**power for power in range(LARGEST_POWER + 1)])
-    return _call(native_function, name, np.dtype(dtype), {TEXT_POWERS: address_of(powers)}, powers)
+    return native_call(native_function, name, np.dtype(dtype), {TEXT_POWERS: address_of(powers)}, powers)
 
 
 def integers_call(native_function: NativeFunction) -> TextCall | None:
     """What reads texts as integers, in the same way."""
-    return _call(native_function, "read_integers", np.dtype(np.int64), {})
+    return native_call(native_function, "read_integers", np.dtype(np.int64), {})
 
 
 def digits_call(native_function: NativeFunction) -> TextCall | None:
@@ -113,7 +113,7 @@ def digits_call(native_function: NativeFunction) -> TextCall | None:
     start = _ascii_start()
     if not start:
         return None
-    return _call(native_function, "write_integers", _OBJECT, {TEXT_GIVEN: id(_INT64), TEXT_START: start}, _INT64)
+    return native_call(native_function, "write_integers", _OBJECT, {TEXT_GIVEN: id(_INT64), TEXT_START: start}, _INT64)
 
 
 def matches_call(native_function: NativeFunction, table: Array, ends: Array, start: int) -> TextCall | None:
@@ -122,7 +122,7 @@ def matches_call(native_function: NativeFunction, table: Array, ends: Array, sta
     `table` has the state behind each state and ASCII character, int16; `ends` says of each whether a text may end there.
     """
     entries = {TEXT_TABLE: address_of(table), TEXT_ENDS: address_of(ends), TEXT_START: start}
-    return _call(native_function, "match_texts", np.dtype(np.int8), entries, (table, ends))
+    return native_call(native_function, "match_texts", np.dtype(np.int8), entries, (table, ends))
 
 
 class PiecesCall(NamedTuple):
@@ -158,8 +158,8 @@ def pieces_call(
         TEXT_SINGLES: address_of(addresses), TEXT_OTHERS: id(others), TEXT_START: start,
     }  # fmt: skip
     kept = table, singles, addresses, others
-    count = _call(native_function, "count_pieces", _INT64, entries, kept)
-    cut = _call(native_function, "cut_pieces", _OBJECT, entries, kept)
+    count = native_call(native_function, "count_pieces", _INT64, entries, kept)
+    cut = native_call(native_function, "cut_pieces", _OBJECT, entries, kept)
     return None if count is None or cut is None else PiecesCall(count, cut)
 
 
@@ -187,28 +187,37 @@ def _row_call(native_function: NativeFunction, keys: Mapping[str, int]) -> Calla
         TEXT_SLOTS: address_of(slots), TEXT_MASK: len(slots) - 1, TEXT_KEYS: address_of(codes), TEXT_KEY_WIDTH: width,
         TEXT_LENGTHS: address_of(lengths), TEXT_POSITIONS: address_of(positions),
     }  # fmt: skip
-    return _call(native_function, "look_up_wide", np.dtype(np.int64), entries, (slots, codes, lengths, positions))
+    return native_call(native_function, "look_up_wide", np.dtype(np.int64), entries, (slots, codes, lengths, positions))
 
 
 def _slots(codes: Array, lengths: Array) -> Array:
-    """The number of a key at the slot that its hash says, or at one of the next; most places are empty."""
+    """The slots of keys, by the hashes of their characters."""
     hashes = lengths.astype(np.uint64)
     for column in range(codes.shape[1]):
         hashes = np.where(column < lengths, (hashes ^ codes[:, column]) * np.uint64(TEXT_FACTOR), hashes)
     hashes ^= hashes >> np.uint64(32)
-    size = 4 << len(codes).bit_length()
-    slots = np.full(size, _EMPTY, np.int64)
-    for number, first in enumerate((hashes & np.uint64(size - 1)).tolist()):
-        slot = first
-        while slots[slot] != _EMPTY:
+    return placed([(hash_, number) for number, hash_ in enumerate(hashes.tolist())])
+
+
+def placed(keys: Sequence[tuple[int, int]]) -> Array:
+    """The number of each key at the slot that its hash says, or at one of the next; most places are empty."""
+    size = 4 << len(keys).bit_length()
+    slots = [EMPTY] * size
+    for hash_, number in keys:
+        slot = hash_ & size - 1
+        while slots[slot] != EMPTY:
             slot = (slot + 1) % size
         slots[slot] = number
-    return slots
+    return np.array(slots, np.int64)
 
 
-def _call(
+def native_call(
     native_function: NativeFunction, name: str, result: np.dtype[Any], entries: Mapping[int, int], keeps: Any = None
 ) -> Callable[..., Any] | None:
+    """A function of Python that is native code, with what it needs in a block; None if there is none.
+
+    `result` is the type of the arrays that it makes, `keeps` what must live as long as the function.
+    """
     code, found = native_function(name), interpreter_addresses()
     if not code or found is None:
         return None

@@ -17,6 +17,7 @@ from sardonyx import dtypes
 from sardonyx.codegen.text_pieces import ENDS_PIECE, IN_PIECE, UNKNOWN_BYTE, WHOLE_PIECE
 from sardonyx.ops.elementwise.cast import cast
 from sardonyx.ops.ml.text_lookup import TextLookup
+from sardonyx.ops.ml.token_counts import TokenCounter
 from sardonyx.ops.text.contrib_text import stands_for_itself
 from sardonyx.ops.text.re2 import compile_re2
 from sardonyx.ops.text.re2_table import ascii_table
@@ -32,6 +33,7 @@ from sardonyx.runtime.text_calls import (
     pieces_call,
     positions_call,
 )
+from sardonyx.runtime.word_calls import word_counts_call
 
 NativeStep = Callable[[Sequence[Any]], "tuple[Array, ...] | None"]
 Attributes = Mapping[str, Any]
@@ -94,6 +96,12 @@ def _class_labels(attrs: Attributes, native_function: NativeFunction) -> NativeS
         return (labels.take(positions),) if positions.ndim else None
 
     return step
+
+
+def _token_counts(attrs: Attributes, native_function: NativeFunction) -> NativeStep | None:
+    given = attrs["characters"], attrs["least"], attrs["words"], attrs["columns"]
+    counter = TokenCounter(*given, attrs.get("lengths") or (), attrs.get("case") or "")
+    return _alone(word_counts_call(native_function, counter.tables()))
 
 
 def _alone(call: Callable[[Array], Array | None] | None) -> NativeStep | None:
@@ -192,4 +200,5 @@ _MAKERS: Final[Mapping[tuple[str, str], Callable[[Attributes, NativeFunction], N
     ("com.microsoft", "Tokenizer"): _tokenizer,
     ("sardonyx", "ClassLabels"): _class_labels,
     ("sardonyx", "TextPositions"): _positions,
+    ("sardonyx", "TokenCounts"): _token_counts,
 }

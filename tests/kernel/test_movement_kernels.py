@@ -10,6 +10,7 @@ import pytest
 from sardonyx.ir.dims import evaluate, symbol
 from sardonyx.kernel.indexing import indexing, transpose
 from sardonyx.kernel.indexing.check import IndexCheckKernel
+from sardonyx.kernel.indexing.columns import ColumnsKernel
 from sardonyx.kernel.indexing.compact import CountKernel, NonzeroIndicesKernel
 from sardonyx.kernel.indexing.indexing import IndexKernel
 from sardonyx.kernel.indexing.transpose import TransposeKernel
@@ -41,6 +42,7 @@ KERNELS = [
     ScanKernel(type="f32", compute="f32", operation="add", exclusive=False, outer=1, vectors=1, by_rows=False),
     TopKKernel(type="f32", largest=True, outer=1),
     SortKernel(type="f32", largest=True, outer=1, few=False),
+    ColumnsKernel(type="f32", width=3, columns=(2, 0)),
     CountKernel(type="f32"),
     NonzeroIndicesKernel(type="f32", axes=2),
     ResampleKernel(source="f32", target="f32", compute="f32", taps=2, outer=1, rows=True),

@@ -247,3 +247,39 @@ def test_known_indices_inside_their_axis_need_no_look() -> None:
     _, compiled = compile_native(model(graph, 18))
     assert not any(isinstance(step, KernelStep) and step.kernel.key.startswith("index-check") for step in compiled.lowered.steps)
     agrees(graph, 18, x=np.zeros((0, 5), np.float32))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(list(TYPES)),
+    st.integers(0, 1100),
+    st.integers(1, 70),
+    st.lists(st.integers(-70, 69), min_size=1, max_size=70),
+    st.booleans(),
+)
+def test_known_columns_of_rows_are_selected(kind: str, rows: int, width: int, asked: list[int], transposed: bool) -> None:
+    places = [place % width - width * (place < 0) for place in asked]
+    x = numbers((rows, width), kind)
+    feed = f"{kind}[{width},N] x" if transposed else f"{kind}[N,{width}] x"
+    source = "Transpose(x)" if transposed else "Identity(x)"
+    body = f"i = Constant<value_ints={places}>() t = {source} y = Gather<axis=1>(t, i)"
+    agrees(f"({feed}) => ({kind}[z,w] y) {{ {body} }}", x=np.ascontiguousarray(x.T) if transposed else x)
+
+
+def columns_model() -> bytes:
+    return model("(float[N,12] x) => (float[N,4] y) { i = Constant<value_ints=[11, 0, 5, -2]>() y = Gather<axis=1>(x, i) }", 24)
+
+
+def test_columns_of_short_rows_are_put_in_order_in_registers() -> None:
+    (step,) = [step for step in compile_native(columns_model())[1].lowered.steps if isinstance(step, KernelStep)]
+    assert type(step.kernel).__name__ == "ColumnsKernel"
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+def test_selecting_columns_reads_and_writes_nothing_outside(at_start: bool) -> None:
+    graph, compiled = compile_native(columns_model())
+    with guarded_memory(at_start=at_start) as guard:
+        for rows in (1, 3, 512, 513):
+            x = numbers((rows, 12), "float")
+            (found,) = run_native(graph, compiled, guarded_feeds(guard, {"x": x}))
+            assert np.array_equal(found, x[:, [11, 0, 5, -2]], equal_nan=True)

@@ -3,51 +3,44 @@
     look_up(texts)                      positions of Python's texts in a dictionary, -1 where they are no keys
     look_up_wide(texts, type, width)    the same of NumPy's texts of a fixed width, in a table of keys
     hash_texts(texts)                   MurmurHash3 of Python's texts, as UTF-8
+    match_texts(texts)                  whether an automaton reads them to its end: 0 or 1, 2 where it cannot tell
 
-Each is given an array in C order and gives one of the same shape, or None for anything else: an array of another type, an element
-that is no text, or one that UTF-8 cannot express. Then Python does it, and says what is wrong. The result is made first, because
-making an object may run any code; the array is looked at afterwards, when nothing of that kind is called any more: texts that are
-exactly of Python's own type are hashed and compared without it. `runtime.text_calls` fills in the blocks.
+All have one frame (`text_frame`), as have those that read and write numbers (`text_numbers`), cut texts into pieces
+(`text_pieces`) and count words (`text_counts`). Texts that are exactly of Python's own type are hashed and compared without
+running any code of others.
+`runtime.text_calls` fills in the blocks.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from sardonyx.codegen.array_call import HEADER, KIND, load_entry, load_field, same_type
+from sardonyx.codegen.array_call import load_entry
 from sardonyx.codegen.blocks import (
-    ARRAY_FLAGS,
-    ARRAY_RANK,
-    ARRAY_READABLE,
-    ARRAY_SIZES,
-    ARRAY_TYPE,
     NO_TYPE_NUMBER,
-    TEXT_ARRAY,
-    TEXT_CLEAR,
     TEXT_DICT,
     TEXT_DICT_GET,
-    TEXT_DROP,
+    TEXT_ENDS,
     TEXT_FACTOR,
-    TEXT_HOLD,
     TEXT_KEY_WIDTH,
     TEXT_KEYS,
     TEXT_LENGTHS,
     TEXT_MASK,
-    TEXT_NEW_ARRAY,
-    TEXT_NONE,
     TEXT_NUMBER,
-    TEXT_OBJECTS,
     TEXT_POSITIONS,
-    TEXT_RESULT,
     TEXT_SEED,
     TEXT_SLOTS,
+    TEXT_START,
     TEXT_STR,
+    TEXT_TABLE,
     TEXT_UTF8,
 )
+from sardonyx.codegen.text_counts import text_counts_ir
+from sardonyx.codegen.text_frame import OBJECT_NUMBER, OBJECTS, TEXT, text_function
+from sardonyx.codegen.text_numbers import text_numbers_ir
+from sardonyx.codegen.text_pieces import text_pieces_ir
 
-_OBJECT_NUMBER: Final = 17  # of NumPy's type of objects
-# What the type of the array's elements must be; of texts of a fixed width it is given, with the width
-_OBJECTS: Final = load_entry("wanted_type", TEXT_OBJECTS, "ptr")
+# Texts of a fixed width: their type is given, with the width
 _WIDE: Final = f"""  %wanted_type_p = getelementptr ptr, ptr %args, i64 1
   %wanted_type = load ptr, ptr %wanted_type_p, align 8
 {load_entry("number", TEXT_NUMBER, "ptr")}
@@ -55,114 +48,11 @@ _WIDE: Final = f"""  %wanted_type_p = getelementptr ptr, ptr %args, i64 1
   %width_object = load ptr, ptr %width_p, align 8
   %width = call i64 %number(ptr %width_object)"""
 
-# The element %i as %text, which is exactly a text of Python; else everything is undone
-_TEXT: Final = f"""  %text_p = getelementptr ptr, ptr %data, i64 %i
-  %text = load ptr, ptr %text_p, align 8
-  %is_nothing = icmp eq ptr %text, null
-  br i1 %is_nothing, label %undo, label %some
-some:
-{load_field("text_kind", "text", KIND, "ptr")}
-  %is_text = icmp eq ptr %text_kind, %str
-  br i1 %is_text, label %read, label %undo
-read:"""
-
 
 def text_calls_ir() -> str:
     """The functions, with the signature of those that Python calls with an array of arguments."""
-    made = (_look_up(), _look_up_wide(), _hash_texts(), "declare i32 @llvm.fshl.i32(i32, i32, i32)")
-    return "\n".join(made)
-
-
-def _function(name: str, arguments: int, wanted: str, number: int, before: str, body: str) -> str:
-    """A function of an array of a wanted type, or of any of its number.
-
-    `before` stands in front of the loop, `body` computes one element and goes to `next`. They have the array's %data, the
-    result's memory %out, and %i, the number of the element.
-    """
-    return f"""
-define ptr @{name}(ptr %self, ptr %args, i64 %given) nounwind {{
-entry:
-{load_field("block", "self", HEADER, "ptr")}
-{load_entry("none", TEXT_NONE, "ptr")}
-{load_entry("hold", TEXT_HOLD, "ptr")}
-{load_entry("drop", TEXT_DROP, "ptr")}
-{load_entry("clear", TEXT_CLEAR, "ptr")}
-  %complete = icmp eq i64 %given, {arguments}
-  br i1 %complete, label %look, label %refuse
-look:
-  %array = load ptr, ptr %args, align 8
-{load_field("kind", "array", KIND, "ptr")}
-{load_entry("array_kind", TEXT_ARRAY, "ptr")}
-  %is_array = icmp eq ptr %kind, %array_kind
-  br i1 %is_array, label %make, label %refuse
-make:
-{wanted}
-{load_field("rank", "array", HEADER + ARRAY_RANK, "i32")}
-{load_field("sizes", "array", HEADER + ARRAY_SIZES, "ptr")}
-{load_entry("new_array", TEXT_NEW_ARRAY, "ptr")}
-{load_entry("result_type", TEXT_RESULT, "ptr")}
-  call void %hold(ptr %result_type)
-  %result = call ptr %new_array(ptr %array_kind, ptr %result_type, i32 %rank, ptr %sizes, ptr null, ptr null, i32 0, ptr null)
-  %no_result = icmp eq ptr %result, null
-  br i1 %no_result, label %unmade, label %compare
-compare:
-{load_field("type", "array", HEADER + ARRAY_TYPE, "ptr")}
-{load_field("flags", "array", HEADER + ARRAY_FLAGS, "i32")}
-{load_field("rank_now", "array", HEADER + ARRAY_RANK, "i32")}
-{load_field("sizes_now", "array", HEADER + ARRAY_SIZES, "ptr")}
-{load_field("own_sizes", "result", HEADER + ARRAY_SIZES, "ptr")}
-{load_field("data", "array", HEADER, "ptr")}
-{load_field("out", "result", HEADER, "ptr")}
-{same_type("same_type", "type", "wanted_type", str(number))}
-  %same_rank = icmp eq i32 %rank, %rank_now
-  %set_flags = and i32 %flags, {ARRAY_READABLE}
-  %in_order = icmp eq i32 %set_flags, {ARRAY_READABLE}
-  %alike = and i1 %same_type, %same_rank
-  %usable = and i1 %alike, %in_order
-  %axes = sext i32 %rank to i64
-  br i1 %usable, label %axis, label %undo
-axis:
-  %a = phi i64 [ 0, %compare ], [ %a_next, %multiply ]
-  %count = phi i64 [ 1, %compare ], [ %count_next, %multiply ]
-  %more_axes = icmp slt i64 %a, %axes
-  br i1 %more_axes, label %multiply, label %begin
-multiply:
-  %extent_p = getelementptr i64, ptr %sizes_now, i64 %a
-  %extent = load i64, ptr %extent_p, align 8
-  %own_extent_p = getelementptr i64, ptr %own_sizes, i64 %a
-  %own_extent = load i64, ptr %own_extent_p, align 8
-  %a_next = add i64 %a, 1
-  %count_next = mul i64 %count, %own_extent
-  %same_extent = icmp eq i64 %extent, %own_extent
-  br i1 %same_extent, label %axis, label %undo
-begin:
-{before}
-  br label %each
-each:
-  %i = phi i64 [ 0, %begin ], [ %i_next, %next ]
-  %is_left = icmp slt i64 %i, %count
-  br i1 %is_left, label %element, label %done
-element:
-{body}
-next:
-  %i_next = add i64 %i, 1
-  br label %each
-done:
-  ret ptr %result
-lost:
-  call void %clear()
-  br label %undo
-undo:
-  call void %drop(ptr %result)
-  br label %refuse
-unmade:
-  call void %clear()
-  br label %refuse
-refuse:
-  call void %hold(ptr %none)
-  ret ptr %none
-}}
-"""
+    made = (_look_up(), _look_up_wide(), _hash_texts(), _match_texts(), text_numbers_ir(), text_pieces_ir(), text_counts_ir())
+    return "\n".join((*made, "declare i32 @llvm.fshl.i32(i32, i32, i32)", "declare double @llvm.fabs.f64(double)"))
 
 
 def _look_up() -> str:
@@ -170,7 +60,7 @@ def _look_up() -> str:
 {load_entry("dict", TEXT_DICT, "ptr")}
 {load_entry("dict_get", TEXT_DICT_GET, "ptr")}
 {load_entry("number", TEXT_NUMBER, "ptr")}"""
-    body = f"""{_TEXT}
+    body = f"""{TEXT}
   %found = call ptr %dict_get(ptr %dict, ptr %text)
   %is_key = icmp ne ptr %found, null
   br i1 %is_key, label %known, label %write
@@ -182,7 +72,7 @@ write:
   %written_p = getelementptr i64, ptr %out, i64 %i
   store i64 %position, ptr %written_p, align 8
   br label %next"""
-    return _function("look_up", 1, _OBJECTS, _OBJECT_NUMBER, before, body)
+    return text_function("look_up", 1, OBJECTS, OBJECT_NUMBER, before, body)
 
 
 def _look_up_wide() -> str:
@@ -269,7 +159,7 @@ write:
   %written_p = getelementptr i64, ptr %out, i64 %i
   store i64 %position, ptr %written_p, align 8
   br label %next"""
-    return _function("look_up_wide", 3, _WIDE, NO_TYPE_NUMBER, before, body)
+    return text_function("look_up_wide", 3, _WIDE, NO_TYPE_NUMBER, before, body)
 
 
 def _hash_texts() -> str:
@@ -285,7 +175,7 @@ def _hash_texts() -> str:
 {load_entry("seed", TEXT_SEED)}
   %start = trunc i64 %seed to i32
   %size_p = alloca i64, align 8"""
-    body = f"""{_TEXT}
+    body = f"""{TEXT}
   %bytes = call ptr %utf8(ptr %text, ptr %size_p)
   %is_lost = icmp eq ptr %bytes, null
   br i1 %is_lost, label %lost, label %encoded
@@ -343,4 +233,53 @@ finish:
   %written_p = getelementptr i32, ptr %out, i64 %i
   store i32 %hash, ptr %written_p, align 4
   br label %next"""
-    return _function("hash_texts", 1, _OBJECTS, _OBJECT_NUMBER, before, body)
+    return text_function("hash_texts", 1, OBJECTS, OBJECT_NUMBER, before, body)
+
+
+def _match_texts() -> str:
+    """Which texts an automaton reads to its end: a row of its table has the state behind each ASCII character.
+
+    State 0 is the one from which no text is read. A byte of another character leaves it open: 2.
+    """
+    before = f"""{load_entry("str", TEXT_STR, "ptr")}
+{load_entry("utf8", TEXT_UTF8, "ptr")}
+{load_entry("table", TEXT_TABLE, "ptr")}
+{load_entry("ends", TEXT_ENDS, "ptr")}
+{load_entry("first_state", TEXT_START)}
+  %size_p = alloca i64, align 8"""
+    body = f"""{TEXT}
+  %bytes = call ptr %utf8(ptr %text, ptr %size_p)
+  %is_lost = icmp eq ptr %bytes, null
+  br i1 %is_lost, label %lost, label %encoded
+encoded:
+  %size = load i64, ptr %size_p, align 8
+  br label %walk
+walk:
+  %p = phi i64 [ 0, %encoded ], [ %p_next, %step ]
+  %state = phi i64 [ %first_state, %encoded ], [ %state_next, %step ]
+  %is_more = icmp slt i64 %p, %size
+  br i1 %is_more, label %character, label %end
+character:
+  %byte_p = getelementptr i8, ptr %bytes, i64 %p
+  %byte = load i8, ptr %byte_p, align 1
+  %is_ascii = icmp sge i8 %byte, 0
+  br i1 %is_ascii, label %step, label %write
+step:
+  %wide_byte = zext i8 %byte to i64
+  %state_row = shl i64 %state, 7
+  %at = or i64 %state_row, %wide_byte
+  %state_p = getelementptr i16, ptr %table, i64 %at
+  %state_narrow = load i16, ptr %state_p, align 2
+  %state_next = zext i16 %state_narrow to i64
+  %p_next = add i64 %p, 1
+  br label %walk
+end:
+  %end_p = getelementptr i8, ptr %ends, i64 %state
+  %is_end = load i8, ptr %end_p, align 1
+  br label %write
+write:
+  %matched = phi i8 [ %is_end, %end ], [ 2, %character ]
+  %written_p = getelementptr i8, ptr %out, i64 %i
+  store i8 %matched, ptr %written_p, align 1
+  br label %next"""
+    return text_function("match_texts", 1, OBJECTS, OBJECT_NUMBER, before, body)

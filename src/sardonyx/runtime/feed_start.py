@@ -35,9 +35,11 @@ def _lookup(attrs: Mapping[str, Any], native_function: NativeFunction) -> tuple[
 
 def _counter(attrs: Mapping[str, Any], native_function: NativeFunction) -> tuple[Callable[[Array], Array], TextCall | None]:
     from sardonyx.ops.ml.token_counts import TokenCounter  # lazy: few programs come here
+    from sardonyx.runtime.word_calls import word_counts_call  # lazy: the same
 
     given = attrs["characters"], attrs["least"], attrs["words"], attrs["columns"]
-    return TokenCounter(*given, attrs.get("lengths") or (), attrs.get("case") or ""), None
+    counter = TokenCounter(*given, attrs.get("lengths") or (), attrs.get("case") or "")
+    return counter, word_counts_call(native_function, counter.tables())
 
 
 def _hasher(attrs: Mapping[str, Any], native_function: NativeFunction) -> tuple[Callable[[Array], Array], TextCall | None]:
@@ -104,6 +106,8 @@ class FeedStart:
             if type(texts) is not np.ndarray:
                 return None
             found = None if native is None else native(texts)
+            if found is None and native is not None and not texts.flags.c_contiguous:  # as the columns of a data frame
+                found = native(texts.copy())
             if found is not None:
                 made.append(found)
                 continue

@@ -29,6 +29,7 @@ from sardonyx.runtime.runs import RunControl, never
 if TYPE_CHECKING:
     from sardonyx.ops.definition import OpDef
     from sardonyx.runtime.native_loop import NativeLoop
+    from sardonyx.runtime.text_steps import NativeStep
 
 _TOO_BIG: Final = "array is too big"  # NumPy's words for sizes beyond every memory, in a ValueError
 
@@ -45,6 +46,10 @@ class Call(Protocol):
     has_bodies: bool
     is_plain: bool  # a function of arrays alone
     is_quiet: bool  # and one that NumPy never warns of
+    native: NativeStep | None  # what computes it for most inputs, natively
+
+    def quicken(self, native: NativeStep) -> None:
+        """Have native code compute the node wherever it can; it gives None where it cannot."""
 
     def compute(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """What a plain call gives; its errors do not name the node."""
@@ -145,6 +150,18 @@ class HostCall:
         definition = definition or required_definition(node.domain, node.op_type, node.version, node.label)
         self.is_quiet = self.is_plain and Trait.QUIET in definition.traits
         self._function = host_function(node, definition)
+        self.native: NativeStep | None = None  # what computes it for most inputs, natively
+
+    def quicken(self, native: NativeStep) -> None:
+        """Have native code compute the node wherever it can; it gives None where it cannot."""
+        define = self._function
+
+        def function(inputs: Sequence[Any], bodies: Mapping[str, SubgraphRunner]) -> tuple[Any, ...]:
+            found = native(inputs)
+            return define(inputs, bodies) if found is None else found
+
+        self.native = native
+        self._function = function
 
     def compute(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """What a plain call gives; its errors do not name the node."""

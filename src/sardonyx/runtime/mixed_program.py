@@ -42,6 +42,60 @@ class _KnownFeeds:
         self.shapes: set[Shapes] = set()
 
 
+class NativeChain:
+    """A program whose nodes native functions compute, which Python calls one behind the other.
+
+    They look at their inputs themselves, and leave them as they are; their results are new arrays.
+    """
+
+    def __init__(
+        self, steps: list[tuple[Callable[..., Any], tuple[int, ...], list[int]]], count: int, results: list[int]
+    ) -> None:
+        self._steps = steps  # what computes, the values it reads, those it makes
+        self._count = count  # values
+        self._results = results
+
+    @classmethod
+    def of(cls, runner: Any, inputs: Sequence[ProgramInput]) -> NativeChain | None:
+        """The chain of a program; None if it has other segments, constants that Python reads, or results that are one."""
+        results = [result.number for result in runner.plan.results]
+        if not runner.is_host_only or len(set(results)) != len(results) or any(each.default >= 0 for each in inputs):
+            return None
+        steps = []
+        for segment in runner.bound.segments:
+            native = runner.calls[segment.call].native
+            if native is None or segment.values is None:
+                return None
+            steps.append((native, segment.values, [value for value, _, _ in segment.outputs]))
+        return cls(steps, runner.plan.value_count, results)
+
+    def __call__(self, feeds: Mapping[str, Any], known: _KnownFeeds) -> list[Any] | None:
+        """The results; None if the feeds are others than those known, or a function refuses what it is given."""
+        frame: list[Any] = []
+        for name, dtype, _ in known.rows:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.dtype != dtype:
+                return None
+            frame.append(array)
+        if tuple([array.shape for array in frame]) not in known.shapes:
+            return None
+        results = self._run(frame)
+        if results is None and not all(array.flags.c_contiguous for array in frame):
+            results = self._run([array.copy() for array in frame])
+        return results
+
+    def _run(self, given: Sequence[Any]) -> list[Any] | None:
+        frame = [*given, *[None] * (self._count - len(given))]
+        for native, values, made in self._steps:
+            results = native([frame[value] for value in values])
+            if results is None:
+                return None
+            for value, result in zip(made, results):
+                if value >= 0:
+                    frame[value] = result
+        return [frame[value] for value in self._results]
+
+
 class MixedProgram(Executable):
     """A program some of whose nodes Python computes; `constant` gives the values of inputs that need not be fed."""
 
@@ -53,6 +107,8 @@ class MixedProgram(Executable):
         self._inputs = inputs
         self._constant = constant
         self._known: _KnownFeeds | None = None
+        self._chain: NativeChain | None = None
+        self._has_chain_been_sought = False
         self.on_bodies: Callable[[], None] | None = None  # told behind a run of the short way that has made bodies
 
     def run_named(self, feeds: Mapping[str, Any], control: RunControl) -> list[Any]:
@@ -86,12 +142,20 @@ class MixedProgram(Executable):
             known = _KnownFeeds(rows)
         known.shapes.add(tuple([feeds[name].shape for name in fed]))
         self._known = known
+        if self._chain is None and not self._has_chain_been_sought:
+            self._has_chain_been_sought = True
+            self._chain = NativeChain.of(self.segments, self._inputs)
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """The outputs, or None if this run needs the full path."""
         known = self._known
         if known is None or len(feeds) != len(known.rows):
             return None
+        chain = self._chain
+        if chain is not None:
+            made = chain(feeds, known)
+            if made is not None:
+                return made
         given, shapes = [], []
         for name, dtype, is_text in known.rows:
             array = feeds.get(name)

@@ -63,6 +63,10 @@ _UNKNOWN = 0  # stands for a size that a later step will tell; every entry compu
 _READ: Final = 0x100  # PyBUF_READ
 
 _UNCONTROLLED: Final = RunControl()
+# Operators on texts that native functions compute (`text_steps`)
+_TEXT_STEPS: Final = frozenset(
+    ("Cast", "RegexFullMatch", "StringSplit", "MurmurHash3", "Tokenizer", "TextPositions", "TokenCounts")
+)
 _NO_SIZES: Final[Mapping[str, int]] = {}
 
 _memory_at = ctypes.pythonapi.PyMemoryView_FromMemory
@@ -116,12 +120,28 @@ def executable_of(runner: SegmentRunner) -> Executable:
     elif start is not None:
         axes = start.axes
         runner.core.add_inputs([each.label for each in axes], [each.dims for each in axes], [each.symbols for each in axes])
+    if not is_native and finish is None:
+        _quicken(runner)
     # What is passed through may be presented in another form: a sparse tensor.
     made = all(result.kind == VALUE and result.number >= len(plan.inputs) for result in plan.results)
     if not is_native and finish is None and made:
         return MixedProgram(runner.core, runner, plan.inputs, runner.constant)
     is_one_call = (is_one_call and is_native) or finish is not None
     return Executable(runner.core, runner, is_one_call=is_one_call, takes_arrays=takes_arrays, finish=finish, start=start)
+
+
+def _quicken(runner: SegmentRunner) -> None:
+    """Have native functions do what nodes on texts do, where there are such."""
+    native_function = runner.core.pool.native_function
+    if not any(call.node.op_type in _TEXT_STEPS for call in runner.calls) or not native_function("call"):
+        return
+    from sardonyx.runtime.text_steps import native_step  # lazy: few programs have texts
+
+    for call in runner.calls:
+        node = call.node
+        native = native_step(node.domain, node.op_type, node.attrs, native_function) if call.is_plain else None
+        if native is not None:
+            call.quicken(native)
 
 
 def _has_plain_ends(image: ProgramImage, plan: SegmentPlan) -> bool:

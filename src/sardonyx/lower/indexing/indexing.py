@@ -12,6 +12,7 @@ from sardonyx.ir.dims import Dim, dim_max, dim_min, is_nonnegative, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.expr import BITS, const, index, load, select
 from sardonyx.kernel.indexing.check import IndexCheckKernel
+from sardonyx.kernel.indexing.columns import MOST_BYTES, ColumnsKernel
 from sardonyx.kernel.indexing.indexing import Combine, Direction, IndexKernel, units
 from sardonyx.lower.copying import OF_WIDTH
 from sardonyx.lower.groups import Group
@@ -211,10 +212,33 @@ def gather(ctx: LowerContext, group: Group) -> None:
     data, indices, output = given(node, 0), given(node, 1), node.outputs[0]
     axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
     if not _gathered_view(ctx, data, indices, output, axis):
-        fault = out_of_range(ctx, node, axis)
         numbers, size = ctx.integers(indices) or (), ctx.shape(data)[axis]
         is_inside = bool(numbers) and isinstance(size, int) and -size <= min(numbers) and max(numbers) < size
-        take(ctx, ctx.view(data), axis, ctx.view(indices), ctx.output(output), fault, group.label, trusted=is_inside)
+        source, target = ctx.view(data), ctx.output(output)
+        if is_inside and axis == 1 and len(target.shape) == 2 and _are_short_rows(source, target):
+            _select_columns(ctx, source, numbers, target, group.label)
+            return
+        fault = out_of_range(ctx, node, axis)
+        take(ctx, source, axis, ctx.view(indices), target, fault, group.label, trusted=is_inside)
+
+
+def _are_short_rows(source: View, target: View) -> bool:
+    """Whether rows are consecutive in memory on both sides, and fit into registers."""
+    widths = [view.shape[1] for view in (source, target) if len(view.shape) == 2 and view.strides[1] == 1]
+    numbers = [width for width in widths if isinstance(width, int)]
+    return len(numbers) == 2 and max(numbers) * BITS[source.buffer.dtype.name] <= 8 * MOST_BYTES
+
+
+def _select_columns(ctx: LowerContext, source: View, numbers: Sequence[int], target: View, label: str) -> None:
+    """target := the elements of each row of the source that the numbers say, which are inside."""
+    rows, width = source.shape
+    assert isinstance(width, int)
+    columns = tuple(number % width for number in numbers)
+    kernel = ColumnsKernel(type=OF_WIDTH[BITS[source.buffer.dtype.name]], width=width, columns=columns)
+    source_rows, target_rows = (source.address, source.strides[:1]), (target.address, target.strides[:1])
+    arguments = kernel.arguments.entries(rows=rows, source=source_rows, target=target_rows)
+    work = cost.index(rows, BITS[source.buffer.dtype.name] // 8 * len(columns), rows=True)
+    ctx.step(KernelStep(kernel, arguments, kernel.units(rows), work, (source.buffer,), (target.buffer,), label, (label,)))
 
 
 def _gathered_view(ctx: LowerContext, data: Value, indices: Value, output: Value, axis: int) -> bool:

@@ -13,7 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,17 @@ _FEW_ENTRIES: Final = 4096  # of a result, up to which it may be made twice
 _LONGEST: Final = 48  # bytes of words that are looked up as numbers
 _DENSE: Final = 1 << 16  # sequences of known words that have an entry each
 _MASKS: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # the first bytes of a number
+
+
+class WordTables(NamedTuple):
+    """What native code needs to count the words of texts that are ASCII."""
+
+    characters: bytes  # what each ASCII character becomes; zero between words
+    singles: Array | None  # the number of each ASCII character, if those are the words
+    words: Sequence[str]  # by number; the next number is that of all others
+    least: int  # characters of a word
+    sequences: Sequence[tuple[int, Array, Array]]  # lengths; the numbers that have words as their digits, and their columns
+    width: int  # columns
 
 
 class TokenCounter:
@@ -90,6 +101,17 @@ class TokenCounter:
             rows = np.array(encoded, f"S{8 * self._pieces}").view(np.uint64).reshape(-1, self._pieces)
             table = RowTable(rows)
             self._table = table if table.is_unique else None
+
+    def tables(self) -> WordTables:
+        """The same for native code."""
+        singles, characters = None, bytes(128)
+        if self._characters:
+            changed = [ord((self._change or str)(chr(code))) for code in range(128)]
+            singles = self._by_code[np.minimum(changed, len(self._by_code) - 1)]
+        else:
+            characters = self._spaced.replace(" ", "\0").encode()
+        sequences = [grams.table for grams in self._grams]
+        return WordTables(characters, singles, list(self._numbers), self._least, sequences, self.width)
 
     @property
     def vocabulary(self) -> int:
@@ -220,6 +242,11 @@ class _Grams:
             self._dense[codes] = found
         order = np.argsort(codes)
         self._codes, self._columns = codes[order], found[order]
+
+    @property
+    def table(self) -> tuple[int, Array, Array]:
+        """How many words, the numbers that have them as their digits, and the columns of those."""
+        return self.length, self._codes, self._columns
 
     @property
     def is_dense(self) -> bool:

@@ -28,11 +28,16 @@ _MANY_TEXTS: Final = 16  # that are hashed together
 _SHORT_TEXT: Final = 64  # bytes up to which texts of all lengths are
 
 
+def stands_for_itself(separator: str) -> bool:
+    """Whether a pattern has no character that is more than itself."""
+    return bool(separator) and _SPECIAL.isdisjoint(separator)
+
+
 def _split(text: str, separators: tuple[str, ...], least: int) -> list[str]:
     """The text cut at every match of each separator in turn; pieces shorter than `least` are dropped."""
     pieces = [text]
     for separator in separators:
-        if separator and _SPECIAL.isdisjoint(separator):  # it stands for itself
+        if stands_for_itself(separator):
             pieces = [part for piece in pieces for part in piece.split(separator) if len(part) >= least]
             continue
         pattern = compile_re2(separator)
@@ -86,7 +91,7 @@ def _tokenizer(
     if characters:
         rows = list(map(list, texts))
     elif separators:
-        if len(separators) == 1 and separators[0] and mincharnum == 1 and _SPECIAL.isdisjoint(separators[0]):
+        if len(separators) == 1 and mincharnum == 1 and stands_for_itself(separators[0]):
             rows = [list(filter(None, text.split(separators[0]))) for text in texts]
         else:
             rows = [_split(text, separators, mincharnum) for text in texts]

@@ -52,7 +52,7 @@ class _State(dict[str, "_State"]):
 
     __slots__ = ("_automaton", "before", "ends", "matched", "threads")
 
-    def __init__(self, automaton: _Automaton, threads: tuple[int, ...], before: int, matched: bool) -> None:
+    def __init__(self, automaton: Automaton, threads: tuple[int, ...], before: int, matched: bool) -> None:
         super().__init__()
         self._automaton = automaton
         self.threads = threads
@@ -70,7 +70,14 @@ class _State(dict[str, "_State"]):
         return not self.threads
 
 
-class _Automaton:
+class AsciiGroups(NamedTuple):
+    """Groups of ASCII characters: the first of each, and the group of every character."""
+
+    first: list[str]
+    of: list[int]
+
+
+class Automaton:
     """A program with the states it has been in. With `searching` a match may start anywhere; a reversed one reads backwards."""
 
     def __init__(self, code: Code, *, searching: bool = False, backwards: bool = False) -> None:
@@ -96,6 +103,13 @@ class _Automaton:
                 self._transitions = 0
             found = self._states[key] = _State(self, threads, before, matched)
         return found
+
+    def ascii_groups(self) -> AsciiGroups:
+        """ASCII characters that no instruction tells apart."""
+        edges = sorted({edge for each in self._code if each[0] == CHARS for first, last in each[1] for edge in (first, last + 1)})
+        found: dict[tuple[int, int], int] = {}
+        members = [found.setdefault((bisect_right(edges, code), _kind(chr(code))), len(found)) for code in range(128)]
+        return AsciiGroups([chr(members.index(group)) for group in range(len(found))], members)
 
     def step(self, state: _State, char: str) -> _State:
         """The state after one more character."""
@@ -164,11 +178,23 @@ class Regex:
     def __init__(self, text: str, forwards: Code, backwards: Code, direct: DirectMatch | None = None) -> None:
         self.text = text
         self._direct = direct
-        self._forwards = _Automaton(forwards)
-        self._backwards = _Automaton(backwards, searching=True, backwards=True)
+        self._code = forwards
+        self._forwards = Automaton(forwards)
+        self._backwards = Automaton(backwards, searching=True, backwards=True)
 
     def __repr__(self) -> str:
         return f"Regex({self.text!r})"
+
+    def automaton(self) -> Automaton:
+        """One that reads texts from their beginning, and has no state yet."""
+        return Automaton(self._code)
+
+    def repeated_class(self) -> tuple[Ranges, int] | None:
+        """The characters of a pattern that is one class, so many times or more; None if it is another."""
+        *items, last = self._code or [(JUMP, 1)]
+        if last != (SPLIT, -1, 1) or not items or any(each != items[0] or each[0] != CHARS for each in items):
+            return None
+        return items[0][1], len(items)
 
     def full_matches(self, texts: list[str]) -> list[bool]:
         """Which texts match as a whole."""

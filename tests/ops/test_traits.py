@@ -91,6 +91,7 @@ TABLES = {
     "passes/fuse_activations.py:_CUBIC",
     "passes/merge_branches.py:_SUMS",  # where branches meet
     "passes/fold_constants.py:_REPEATS",  # what gives the same values many times
+    "passes/hoist_invariants.py:_GROWING",  # what reads less than it gives
 }
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import parser
 
 import sardonyx
-from model_text import model
+from native_texts import objects
 from sardonyx.ops.ml.text_lookup import TextLookup
 from sardonyx.ops.text.contrib_text import hashed_texts
 from sardonyx.runtime.pool import Pool
@@ -22,24 +22,6 @@ from sardonyx.runtime.text_calls import hashes_call, positions_call
 TEXT = st.text(max_size=12)
 ENCODABLE = st.text(st.characters(codec="utf-8"), max_size=20)
 KEYS = st.lists(TEXT, max_size=30)
-
-
-@pytest.fixture(scope="module")
-def pool() -> Pool:
-    options = sardonyx.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = sardonyx.InferenceSession(model("(float[N] x) => (float[N] y) { y = Neg(x) }", 13), options)
-    found = session._opened.program.short_program(["y"])
-    assert found is not None
-    made = found.core.pool
-    assert isinstance(made, Pool)
-    return made
-
-
-def objects(texts: list[Any]) -> Any:
-    made = np.empty(len(texts), object)
-    made[:] = texts
-    return made
 
 
 @settings(max_examples=150, deadline=None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import sardonyx
-from model_text import model
+from native_texts import objects
 from sardonyx import errors
 from sardonyx.ops.definition import EvalContext, call, lookup
 from sardonyx.runtime.pool import Pool
@@ -33,24 +33,6 @@ NUMBER_TEXT = st.one_of(
     st.sampled_from(["nan", "-INF", "Infinity", "+inf", "NaN", "0", "-0.0"]),
 )
 SHAPES = [(), (0,), (3,), (2, 3), (1, 0, 2)]
-
-
-@pytest.fixture(scope="module")
-def pool() -> Pool:
-    options = sardonyx.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = sardonyx.InferenceSession(model("(float[N] x) => (float[N] y) { y = Neg(x) }", 13), options)
-    found = session._opened.program.short_program(["y"])
-    assert found is not None
-    made = found.core.pool
-    assert isinstance(made, Pool)
-    return made
-
-
-def objects(texts: list[Any]) -> Any:
-    made = np.empty(len(texts), object)
-    made[:] = texts
-    return made
 
 
 def defined(domain: str, op_type: str, attrs: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:

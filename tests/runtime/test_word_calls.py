@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sardonyx
-from model_text import model
 from sardonyx.ops.ml.token_counts import ANY_CHARACTER, TokenCounter
 from sardonyx.runtime.pool import Pool
 from sardonyx.runtime.word_calls import word_counts_call
@@ -21,18 +18,6 @@ TEXT = st.one_of(
     st.text("ab ,_é", max_size=20),
     st.text("abAB", max_size=80),
 )
-
-
-@pytest.fixture(scope="module")
-def pool() -> Pool:
-    options = sardonyx.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = sardonyx.InferenceSession(model("(float[N] x) => (float[N] y) { y = Neg(x) }", 13), options)
-    found = session._opened.program.short_program(["y"])
-    assert found is not None
-    made = found.core.pool
-    assert isinstance(made, Pool)
-    return made
 
 
 @st.composite

@@ -33,10 +33,9 @@ from sardonyx.codegen.blocks import (
     TEXT_START,
     TEXT_STR,
     TEXT_TABLE,
-    TEXT_UTF8,
 )
 from sardonyx.codegen.text_counts import text_counts_ir
-from sardonyx.codegen.text_frame import OBJECT_NUMBER, OBJECTS, TEXT, text_function
+from sardonyx.codegen.text_frame import OBJECT_NUMBER, OBJECTS, TEXT, UTF8, UTF8_BEFORE, text_function
 from sardonyx.codegen.text_numbers import text_numbers_ir
 from sardonyx.codegen.text_pieces import text_pieces_ir
 
@@ -170,17 +169,10 @@ def _hash_texts() -> str:
   %{name}_2 = call i32 @llvm.fshl.i32(i32 %{name}_1, i32 %{name}_1, i32 15)
   %{name} = mul i32 %{name}_2, {0x1B873593}"""
 
-    before = f"""{load_entry("str", TEXT_STR, "ptr")}
-{load_entry("utf8", TEXT_UTF8, "ptr")}
+    before = f"""{UTF8_BEFORE}
 {load_entry("seed", TEXT_SEED)}
-  %start = trunc i64 %seed to i32
-  %size_p = alloca i64, align 8"""
-    body = f"""{TEXT}
-  %bytes = call ptr %utf8(ptr %text, ptr %size_p)
-  %is_lost = icmp eq ptr %bytes, null
-  br i1 %is_lost, label %lost, label %encoded
-encoded:
-  %size = load i64, ptr %size_p, align 8
+  %start = trunc i64 %seed to i32"""
+    body = f"""{UTF8}
   %whole = ashr i64 %size, 2
   br label %words
 words:
@@ -241,18 +233,11 @@ def _match_texts() -> str:
 
     State 0 is the one from which no text is read. A byte of another character leaves it open: 2.
     """
-    before = f"""{load_entry("str", TEXT_STR, "ptr")}
-{load_entry("utf8", TEXT_UTF8, "ptr")}
+    before = f"""{UTF8_BEFORE}
 {load_entry("table", TEXT_TABLE, "ptr")}
 {load_entry("ends", TEXT_ENDS, "ptr")}
-{load_entry("first_state", TEXT_START)}
-  %size_p = alloca i64, align 8"""
-    body = f"""{TEXT}
-  %bytes = call ptr %utf8(ptr %text, ptr %size_p)
-  %is_lost = icmp eq ptr %bytes, null
-  br i1 %is_lost, label %lost, label %encoded
-encoded:
-  %size = load i64, ptr %size_p, align 8
+{load_entry("first_state", TEXT_START)}"""
+    body = f"""{UTF8}
   br label %walk
 walk:
   %p = phi i64 [ 0, %encoded ], [ %p_next, %step ]

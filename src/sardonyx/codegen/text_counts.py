@@ -25,11 +25,9 @@ from sardonyx.codegen.blocks import (
     TEXT_POSITIONS,
     TEXT_SINGLES,
     TEXT_SLOTS,
-    TEXT_STR,
     TEXT_TABLE,
-    TEXT_UTF8,
 )
-from sardonyx.codegen.text_frame import OBJECT_NUMBER, OBJECTS, TEXT, given_number, text_function
+from sardonyx.codegen.text_frame import OBJECT_NUMBER, OBJECTS, UTF8, UTF8_BEFORE, given_number, text_function
 
 LONGEST_SEQUENCE: Final = 8  # words
 GRAM_LENGTH, GRAM_SLOTS, GRAM_CODES, GRAM_COLUMNS, GRAM_MASK = range(5)  # entries of what is known of sequences of a length
@@ -59,15 +57,9 @@ def text_counts_ir() -> str:
 
 def _count_words() -> str:
     before = f"""{_BEFORE}
-{load_entry("str", TEXT_STR, "ptr")}
-{load_entry("utf8", TEXT_UTF8, "ptr")}
-  %size_p = alloca i64, align 8"""
-    body = f"""{TEXT}
-  %codes = call ptr %utf8(ptr %text, ptr %size_p)
-  %is_lost = icmp eq ptr %codes, null
-  br i1 %is_lost, label %lost, label %encoded
-encoded:
-  %size = load i64, ptr %size_p, align 8
+{UTF8_BEFORE}"""
+    body = f"""{UTF8}
+  %codes = getelementptr i8, ptr %bytes, i64 0
 {_counted("i8")}"""
     wanted = f"{OBJECTS}\n{given_number('width', 1)}"
     return text_function("count_words", 2, wanted, OBJECT_NUMBER, before, body, is_wider=True)

@@ -27,6 +27,8 @@ from sardonyx.codegen.blocks import (
     TEXT_NUMBER,
     TEXT_OBJECTS,
     TEXT_RESULT,
+    TEXT_STR,
+    TEXT_UTF8,
 )
 
 OBJECT_NUMBER: Final = 17  # of NumPy's type of objects
@@ -72,6 +74,18 @@ some:
   %is_text = icmp eq ptr %text_kind, %str
   br i1 %is_text, label %read, label %undo
 read:"""
+
+# The same, and its UTF-8: %bytes, which end with a zero behind them, and how many there are as %size
+UTF8: Final = f"""{TEXT}
+  %bytes = call ptr %utf8(ptr %text, ptr %size_p)
+  %is_lost = icmp eq ptr %bytes, null
+  br i1 %is_lost, label %lost, label %encoded
+encoded:
+  %size = load i64, ptr %size_p, align 8"""
+# What stands in front of the loop for that
+UTF8_BEFORE: Final = f"""{load_entry("str", TEXT_STR, "ptr")}
+{load_entry("utf8", TEXT_UTF8, "ptr")}
+  %size_p = alloca i64, align 8"""
 
 
 def given_number(name: str, position: int) -> str:

@@ -21,31 +21,21 @@ from sardonyx.codegen.blocks import (
     TEXT_PARSE,
     TEXT_POWERS,
     TEXT_START,
-    TEXT_STR,
-    TEXT_UTF8,
 )
-from sardonyx.codegen.text_frame import OBJECT_NUMBER, OBJECTS, TEXT, text_function
+from sardonyx.codegen.text_frame import OBJECT_NUMBER, OBJECTS, UTF8, UTF8_BEFORE, text_function
 
 LARGEST_POWER: Final = 22  # of ten, that a float64 has exactly
 _MOST_DIGITS: Final = 18  # that fit into 63 bits whatever they are
 _SMALLEST, _INFINITE = "0x0010000000000000", "0x7FF0000000000000"  # the smallest normal float64
 _LONGEST: Final = 20  # characters of an integer of 64 bits, with its sign
 
-_BYTES: Final = f"""{TEXT}
-  %bytes = call ptr %utf8(ptr %text, ptr %size_p)
-  %is_lost = icmp eq ptr %bytes, null
-  br i1 %is_lost, label %lost, label %encoded
-encoded:
-  %size = load i64, ptr %size_p, align 8
+_BYTES: Final = f"""{UTF8}
   %first = load i8, ptr %bytes, align 1
   %is_minus = icmp eq i8 %first, {ord("-")}
   %is_plus = icmp eq i8 %first, {ord("+")}
   %is_signed = or i1 %is_minus, %is_plus
   %skipped = zext i1 %is_signed to i64
   br label %digits"""
-_BEFORE: Final = f"""{load_entry("str", TEXT_STR, "ptr")}
-{load_entry("utf8", TEXT_UTF8, "ptr")}
-  %size_p = alloca i64, align 8"""
 
 
 def text_numbers_ir() -> str:
@@ -65,7 +55,7 @@ def _digit(name: str, at: str) -> str:
 
 
 def _read_floats(function: str, kind: str) -> str:
-    before = f"""{_BEFORE}
+    before = f"""{UTF8_BEFORE}
 {load_entry("parse", TEXT_PARSE, "ptr")}
 {load_entry("powers", TEXT_POWERS, "ptr")}
   %end_p = alloca ptr, align 8"""
@@ -209,7 +199,7 @@ write:
   %written_p = getelementptr i64, ptr %out, i64 %i
   store i64 %value, ptr %written_p, align 8
   br label %next"""
-    return text_function("read_integers", 1, OBJECTS, OBJECT_NUMBER, _BEFORE, body)
+    return text_function("read_integers", 1, OBJECTS, OBJECT_NUMBER, UTF8_BEFORE, body)
 
 
 def _write_integers() -> str:

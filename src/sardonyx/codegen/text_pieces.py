@@ -21,11 +21,9 @@ from sardonyx.codegen.blocks import (
     TEXT_OTHERS,
     TEXT_SINGLES,
     TEXT_START,
-    TEXT_STR,
     TEXT_TABLE,
-    TEXT_UTF8,
 )
-from sardonyx.codegen.text_frame import OBJECT_NUMBER, OBJECTS, TEXT, given_number, text_function
+from sardonyx.codegen.text_frame import OBJECT_NUMBER, OBJECTS, UTF8, UTF8_BEFORE, given_number, text_function
 
 ENDS_PIECE, IN_PIECE, UNKNOWN_BYTE, WHOLE_PIECE = range(4)  # what a byte is
 _KNOWN: Final = 1024  # pieces that are remembered, if there are many texts
@@ -41,12 +39,10 @@ def text_pieces_ir() -> str:
     return _count() + _cut()
 
 
-_BEFORE: Final = f"""{load_entry("str", TEXT_STR, "ptr")}
-{load_entry("utf8", TEXT_UTF8, "ptr")}
+_BEFORE: Final = f"""{UTF8_BEFORE}
 {load_entry("table", TEXT_TABLE, "ptr")}
 {load_entry("least", TEXT_LEAST)}
-{load_entry("limit", TEXT_LIMIT)}
-  %size_p = alloca i64, align 8"""
+{load_entry("limit", TEXT_LIMIT)}"""
 
 
 def _scanned(single: str, single_end: str, piece: str, piece_end: str) -> str:
@@ -55,12 +51,7 @@ def _scanned(single: str, single_end: str, piece: str, piece_end: str) -> str:
     Both may lie in several blocks; `single_end` and `piece_end` name the last. %n counts the pieces, %n_after those behind the
     last; then `scanned` follows.
     """
-    return f"""{TEXT}
-  %bytes = call ptr %utf8(ptr %text, ptr %size_p)
-  %is_lost = icmp eq ptr %bytes, null
-  br i1 %is_lost, label %lost, label %encoded
-encoded:
-  %size = load i64, ptr %size_p, align 8
+    return f"""{UTF8}
   br label %scan
 scan:
   %p = phi i64 [ 0, %encoded ], [ %p_next, %inside ], [ %p_single, %{single_end} ], [ %p_piece, %moved ]

@@ -2,7 +2,8 @@
 
 Every model is measured in a process of its own. The results go to a JSON file (models that are not measured this time keep what
 they had), and from there into tables, a chart, the page docs/benchmarks.md and README.md. With `--target x86-64-v3` the models
-are compiled for less than the machine has, compared with the NumPy definitions as well, and have a file and a table of their own.
+are compiled for less than the machine has (or for all of it, where it has no AVX-512 as that of the table of all models has),
+compared with the NumPy definitions as well (unless `--no-reference` says otherwise), and have a file and a table of their own.
 So has the comparison with engines other than onnxruntime (`--peers openvino,torch.compile`, or `make bench-peers`).
 """
 
@@ -106,7 +107,7 @@ def _measure(name: str, settings: argparse.Namespace) -> dict[str, Any]:
     case = CASES[name]
     switches = [f"--no-{part}" for part in ("fresh", "scaling", "steps") if not getattr(settings, part)]
     options = ["--cache", settings.cache, "--peers", settings.peers, "--threads", settings.threads, "--seconds", settings.seconds]
-    if settings.target:
+    if settings.target if settings.reference is None else settings.reference:
         switches.append("--reference")
     command = [sys.executable, "-m", "benchmarks.one", *map(str, options), *switches, name]
     environment = {**os.environ, "SARDONYX_TARGET": settings.target} if settings.target else None

@@ -162,7 +162,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", default=PEER, help="engines to compare with: onnxruntime,openvino,torch,torch.compile")
     parser.add_argument("--threads", type=int, default=2, help="for every engine (default 2)")
     parser.add_argument("--seconds", type=float, default=2.5, help="of timing for each model (default 2.5)")
-    parser.add_argument("--reference", action="store_true", help="compare with the NumPy definitions, too")
+    parser.add_argument("--reference", action=argparse.BooleanOptionalAction, help="compare with the NumPy definitions, too")
     parser.add_argument("--no-fresh", dest="fresh", action="store_false", help="leave memory and start times out")
     parser.add_argument("--no-scaling", dest="scaling", action="store_false", help="leave thread scaling out")
     parser.add_argument("--no-steps", dest="steps", action="store_false", help="leave the times of single steps out")

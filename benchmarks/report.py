@@ -211,19 +211,61 @@ def machine_line(results: Results) -> str:
 
 
 def target_lines(results: Results, full: Results) -> Iterable[str]:
+    """What was compiled for a target, beside the times with all of the machine (`full`) if the target is less than that."""
+    if results["target"] != _whole_target(results["machine"]["flags"]):
+        yield from _lesser_target_lines(results, full)
+        return
+    yield from kind_lines(results)
+    yield ""
+    yield from _other_machine_lines(results)
+
+
+def _whole_target(flags: Sequence[str]) -> str:
+    """The target that is all of a machine with these flags."""
+    return "x86-64-v4" if "avx512f" in flags else "x86-64-v3" if "avx2" in flags else "x86-64-v2"
+
+
+def _timed_rows(results: Results, columns: int) -> Iterable[tuple[str, Mapping[str, Any], list[str]]]:
+    """For each model its name, its record, and a row without figures if it could not be measured (else nothing)."""
+    for name, record in results["models"].items():
+        ours, theirs = (record.get("engines", {}).get(engine, {}) for engine in ("sardonyx", PEER))
+        error = record.get("error") or ours.get("error") or theirs.get("error")
+        missing = error or "timing" not in ours or "timing" not in theirs
+        reason = str(error or "not measured").replace("|", "/")
+        yield name, record, [record["title"], reason, *["-"] * (columns - 2)] if missing else []
+
+
+def _other_machine_lines(results: Results) -> Iterable[str]:
+    """One row a model, on a machine that has no more than the target."""
+    yield "| model | Sardonyx | onnxruntime | ratio | goal | from onnxruntime |"
+    yield "|---|---|---|---|---|---|"
+    for _, record, missing in _timed_rows(results, 6):
+        engines = record.get("engines", {})
+        columns = missing or [
+            record["title"],
+            time_text(engines["sardonyx"]["timing"]["best"]),
+            time_text(engines[PEER]["timing"]["best"]),
+            f"{_bold(record['ratio'][PEER]['best'], record['goal'])} ({record['ratio'][PEER]['median']:.2f})",
+            f"{record['goal']:g}",
+            _difference_text(record.get("exact", engines[PEER].get("difference"))),
+        ]
+        yield f"| {' | '.join(columns)} |"
+
+
+def _lesser_target_lines(results: Results, full: Results) -> Iterable[str]:
     """One row a model, compiled for less than the machine has; `full` has the times with all of it."""
     target = results["target"]
     yield f"| model | {target} | all of the machine | slower | onnxruntime over {target} | from onnxruntime | from NumPy |"
     yield "|---|---|---|---|---|---|---|"
     slower = []
-    for name, record in results["models"].items():
-        ours, theirs = (record.get("engines", {}).get(engine, {}) for engine in ("sardonyx", PEER))
-        error = record.get("error") or ours.get("error") or theirs.get("error")
-        if error or "timing" not in ours or "timing" not in theirs:
-            yield f"| {record['title']} | {str(error or 'not measured').replace('|', '/')} | - | - | - | - | - |"
+    times = full["models"] if results["machine"]["flags"] == full["machine"]["flags"] else {}
+    for name, record, missing in _timed_rows(results, 7):
+        if missing:
+            yield f"| {' | '.join(missing)} |"
             continue
+        ours, theirs = (record["engines"][engine] for engine in ("sardonyx", PEER))
         time = ours["timing"]["best"]
-        whole = full["models"].get(name, {}).get("engines", {}).get("sardonyx", {}).get("timing", {}).get("best")
+        whole = times.get(name, {}).get("engines", {}).get("sardonyx", {}).get("timing", {}).get("best")
         slower.extend([time / whole] if whole else [])
         columns = [
             record["title"],

@@ -285,6 +285,7 @@ def test_the_page_keeps_its_own_text(results: dict[str, Any]) -> None:
 
 
 def test_a_lesser_target_has_a_table_of_its_own(results: dict[str, Any]) -> None:
+    results["machine"]["flags"].append("avx512f")
     less = {"target": "x86-64-v3", "threads": 2, "machine": results["machine"], "models": {
         "fast": record("Fast <net>", 0.002, 0.004, reference=1e-7),
         "slow": record("Slow net", 0.4, 0.1, reference={"error": "no memory"}),
@@ -299,6 +300,18 @@ def test_a_lesser_target_has_a_table_of_its_own(results: dict[str, Any]) -> None
     assert "| Broken net | it broke |" in filled
     assert "over 2 models: 2.00 times the time with all of the machine, 0.71 times as fast" in filled
     assert "| Fast <net> |" in report.page_with_target((ROOT / "docs/benchmarks.md").read_text("utf-8"), less, results)
+
+
+def test_a_target_that_is_all_of_its_machine_has_a_table_without_comparison(results: dict[str, Any]) -> None:
+    other = {"target": "x86-64-v3", "threads": 2, "machine": results["machine"], "models": {
+        "fast": record("Fast <net>", 0.002, 0.004),
+        "broken": {"title": "Broken net", "kind": "small", "goal": 2.0, "error": "it broke"},
+    }}  # fmt: skip
+    full = {**results, "machine": {**results["machine"], "flags": ["avx2", "avx512f"]}}
+    lines = list(report.target_lines(other, full))
+    assert any(line.startswith("| Fast <net> | 2.00 ms | 4.00 ms | **2.00** (") for line in lines)
+    assert "| Broken net | it broke | - | - | - | - |" in lines
+    assert not any("all of the machine" in line for line in lines)
 
 
 def test_a_busy_machine_is_told(results: dict[str, Any]) -> None:

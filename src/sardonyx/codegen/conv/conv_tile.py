@@ -11,7 +11,8 @@ from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.epilogue import Epilogue
 
-_STEPS: Final = 2  # of a run of products that are written out
+_STRAIGHT: Final = 8  # steps of a run of products, or fewer, are straight code: a loop of few iterations mispredicts its end
+_STEPS: Final = 2  # of a longer run that are written out
 STEPS_OF_FEW: Final = 4  # if there are fewer sums than these, or several for each result: they go round in as many
 _ENOUGH_SUMS: Final = 8
 HEAVY_TILE = 400  # operations of a tile's epilogue from which on it is a loop over the tile instead of straight code
@@ -171,7 +172,7 @@ def in_steps(
     step_of: Callable[[int, list[str], list[str], str], None],
     chains: int = 1,
 ) -> list[str]:
-    """The sums after `count` steps, of which a few are written out in a loop: more would take LLVM longer and run no faster.
+    """The sums after `count` steps: straight code, or if there are many a loop of some that are written out.
 
     `moving` are addresses of floats and how far they move in a step. `step_of(step, sums, addresses, first)` writes one step and
     changes the sums; addresses are those of step 0, which has the number `first` in all. They move along with the loop: an index
@@ -180,7 +181,7 @@ def in_steps(
     written = _STEPS if chains == 1 and len(sums) >= _ENOUGH_SUMS else STEPS_OF_FEW
     addresses = [address for address, _ in moving]
     values = list(sums)
-    if count % written or count == written:
+    if count % written or count <= _STRAIGHT:
         for step in range(count):
             step_of(step, values, addresses, "0")
         return values

@@ -204,7 +204,7 @@ def lower_winograd(task: Task, tile: int) -> None:
         strides=(geometry.stride[1], geometry.stride[2]),
         dilations=(dilations[0], dilations[1]),
         taps=(planes, rows, columns),
-        deep=(planes, geometry.size[0], geometry.out[0], geometry.pads_begin[0]) != (1, 1, 1, 0),
+        deep=geometry.is_deep,
         **layer.fields,
     )
     if is_fixed(weights.kernels):

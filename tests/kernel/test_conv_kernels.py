@@ -53,14 +53,16 @@ def test_every_field_of_a_window_is_part_of_its_key() -> None:
         taps=3,
         stride=1,
         dilation=1,
+        row_dilation=1,
+        deep=False,
         row=Row(14, 14, 1, 16),
         padded=False,
         dense=True,
         epilogue=STORE,
     )
     others: dict[str, Any] = {
-        "kind": "max", "block": 8, "group": 2, "pixels": 5, "taps": 5, "stride": 2, "dilation": 2, "row": None, "padded": True,
-        "dense": False, "row_sums": True, "written": 2,
+        "kind": "max", "block": 8, "group": 2, "pixels": 5, "taps": 5, "stride": 2, "dilation": 2, "row_dilation": 2,
+        "deep": True, "row": None, "padded": True, "dense": False, "row_sums": True, "written": 2,
         "epilogue": RELU,
     }  # fmt: skip
     assert set(others) == {field.name for field in fields(WindowKernel)}
@@ -70,10 +72,21 @@ def test_every_field_of_a_window_is_part_of_its_key() -> None:
 
 def test_every_field_of_a_narrow_convolution_is_part_of_its_key() -> None:
     kernel = NarrowKernel(
-        block=16, outputs=1, tail=0, pixels=7, taps=3, stride=1, dilation=1, row=Row(14, 14, 1, 16), epilogue=STORE
+        block=16,
+        outputs=1,
+        tail=0,
+        pixels=7,
+        taps=3,
+        stride=1,
+        dilation=1,
+        row_dilation=1,
+        deep=False,
+        row=Row(14, 14, 1, 16),
+        epilogue=STORE,
     )
     others: dict[str, Any] = {
-        "block": 8, "outputs": 2, "tail": 4, "pixels": 5, "taps": 5, "stride": 2, "dilation": 2, "row": None, "epilogue": RELU,
+        "block": 8, "outputs": 2, "tail": 4, "pixels": 5, "taps": 5, "stride": 2, "dilation": 2, "row_dilation": 2, "deep": True,
+        "row": None, "epilogue": RELU,
     }  # fmt: skip
     assert set(others) == {field.name for field in fields(NarrowKernel)}
     keys = {replace(kernel, **{name: other}).key for name, other in others.items()}

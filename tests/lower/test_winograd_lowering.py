@@ -22,7 +22,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.kernel.conv.winograd import POINTS, WinogradKernel
 from sardonyx.lower.conv import conv_choice
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights
-from sardonyx.lower.conv.winograd import is_winograd, tile_blocks
+from sardonyx.lower.conv.winograd import fetched_lines, is_winograd, tile_blocks
 from sardonyx.lower.conv.winograd_weights import pack_winograd, relative_error
 from sardonyx.passes.assign_layout import assign_layout
 from sardonyx.program.steps import Buffer, KernelStep, Lowered, Storage, whole
@@ -379,6 +379,18 @@ def test_tiles_fill_rows_and_blocks() -> None:
     unknown = tile_blocks(symbol("tiles"), 36, channels(64), target)
     assert unknown.rows == 8
     assert unknown.tiles % unknown.rows == 0
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("tiles", [1, 4, 16, 28, 196])
+def test_groups_of_tiles_share_the_weights_that_they_fetch(lanes: int, tiles: int) -> None:
+    target = described(lanes)
+    divided = tile_blocks(tiles, 36, channels(64), target)
+    block = min(tiles, divided.tiles)
+    width = divided.vectors * lanes
+    groups = -(-block // divided.rows)
+    together = groups * fetched_lines(block, divided.rows, width, target) * 16  # floats, beside a block of input channels
+    assert lanes * width <= together < lanes * width + groups * 16
 
 
 @pytest.mark.parametrize(("kernel", "groups"), [((1, 3, 3), 1), ((2, 5, 3), 4)])

@@ -69,7 +69,7 @@ class _NarrowEmitter(RowEmitter[NarrowKernel]):
         at = f.mul(f.add(position.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
         plane = f.element(image, "float", at)
         high = f.loop(*position.rows, carry=[(self.vector, value) for value in deep.carry])
-        at = f.mul(f.add(position.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
+        at = f.mul(f.add(position.first_row, f.mul(high.index, k.row_dilation)), a["x_row"])
         base = f.element(f.element(plane, "float", at), "float", f.mul(first, k.block))
         number = f.add(f.mul(f.add(f.mul(block.index, a["kernel_planes"]), deep.index), a["kernel_rows"]), high.index)
         weights = f.element(a["w"], "float", f.mul(number, k.taps * k.outputs * k.block))

@@ -122,7 +122,8 @@ class RowEmitter(Generic[K]):
         exists, after = f.fresh("exists"), f.fresh("after")
         f.branch_if(f.let(f"icmp slt i64 {row}, {a['rows']}", "c"), exists, after)  # else the last band is shorter
         f.label(exists)
-        first_plane = f.sub(f.mul(plane, a["plane_stride"]), a["front"])
+        first_plane = f.sub(f.mul(plane, a["plane_stride"]), a["front"]) if k.deep else "0"
+        planes = inside(f, first_plane, a["plane_dilation"], a["depth"], a["kernel_planes"]) if k.deep else ("0", "1")
         first_row = f.sub(f.mul(row, a["row_stride"]), a["top"])
         position = UnitPosition(
             image,
@@ -131,8 +132,8 @@ class RowEmitter(Generic[K]):
             row,
             first_plane,
             first_row,
-            inside(f, first_plane, a["plane_dilation"], a["depth"], a["kernel_planes"]),
-            inside(f, first_row, a["row_dilation"], a["height"], a["kernel_rows"]),
+            planes,
+            inside(f, first_row, str(k.row_dilation), a["height"], a["kernel_rows"]),
             f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(block, a["x_block"]))),
             self._row_sum(image, block, plane, row),
         )
@@ -221,12 +222,17 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
         deep = f.loop(*position.planes, carry=[(self.vector, start)] * pixels)
         at = f.mul(f.add(position.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
         plane = f.element(position.source, "float", at)
-        high = f.loop(*position.rows, carry=[(self.vector, value) for value in deep.carry])
-        at = f.mul(f.add(position.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
-        source = f.element(plane, "float", at)
-        window = _Window(pixels, first, source, self._kernel_row(position, deep.index, high.index))
-        sums = (self._written if k.taps <= k.written else self._looped)(window, within, list(high.carry))
-        sums = f.end(deep, f.end(high, sums))
+        begin, end = position.rows
+        row = f.element(plane, "float", f.mul(f.add(position.first_row, f.mul(begin, k.row_dilation)), a["x_row"]))
+        weights = self._kernel_row(position, deep.index, begin)
+        # Addresses move along: to be computed again for every row they take longer than the products of a short one.
+        moving = [(row, f.mul(a["x_row"], k.row_dilation)), *([(weights, str(k.taps * k.group * k.block))] if weights else [])]
+        high = f.loop(begin, end, carry=[*((self.vector, value) for value in deep.carry), *(("ptr", at) for at, _ in moving)])
+        source, *own_weights = high.carry[pixels:]
+        following = [f.element(at, "float", step) for at, (_, step) in zip(high.carry[pixels:], moving)]
+        window = _Window(pixels, first, source, own_weights[0] if own_weights else "")
+        sums = (self._written if k.taps <= k.written else self._looped)(window, within, list(high.carry[:pixels]))
+        sums = f.end(deep, f.end(high, [*sums, *following])[:pixels])
         if k.kind == "average":
             sums = self._means(sums, position, column, within)
         self._store(sums, position, column, count)
@@ -330,8 +336,8 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
         planes, rows = position.planes, position.rows
         if k.padded:
             front, top = f.add(position.first_plane, a["front"]), f.add(position.first_row, a["top"])
-            planes = inside(f, front, a["plane_dilation"], a["padded_depth"], a["kernel_planes"])
-            rows = inside(f, top, a["row_dilation"], a["padded_height"], a["kernel_rows"])
+            planes = inside(f, front, a["plane_dilation"], a["padded_depth"], a["kernel_planes"]) if k.deep else planes
+            rows = inside(f, top, str(k.row_dilation), a["padded_height"], a["kernel_rows"])
         above = f.mul(f.sub(planes[1], planes[0]), f.sub(rows[1], rows[0]))
         means = []
         for p, total in enumerate(sums):

@@ -13,7 +13,7 @@ full is filled with the last tile, so that all that is multiplied is defined.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, in_steps
@@ -25,6 +25,8 @@ from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel, axis_taps
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
+
+_LINE: Final = 16  # floats of a cache line
 
 
 def emit_winograd(kernel: WinogradKernel, name: str, target: Target) -> FunctionBuilder:
@@ -146,38 +148,44 @@ class WinogradEmitter(Generic[K]):
         weights = f.element(a["w"], "float", f.mul(every_set, a["w_set"]))
         full = f.let(f"udiv i64 {count}, {k.rows}", "i")
         left = f.sub(count, f.mul(full, k.rows))
+        size = f.mul(f.mul(self.channels, channels.width), self.tap_groups)  # of the weights of an element
         element = f.loop(0, k.elements)
-        w = f.element(weights, "float", f.mul(element.index, f.mul(f.mul(self.channels, channels.width), self.tap_groups)))
+        w = f.element(weights, "float", f.mul(element.index, size))
+        following = f.element(w, "float", size)
         v = f.element(self.v, "float", f.mul(element.index, self.v_element))
         m = f.element(self.m, "float", f.mul(element.index, k.block))
         # A last group that is not full is filled: it is one more, unless so few tiles are left that they have a product.
         more = f.let(f"icmp sgt i64 {left}, {k.last_rows}", "c")
         groups = f.add(full, f.let(f"zext i1 {more} to i64", "i"))
         group = f.loop(0, groups)
-        self._product(channels, k.rows, w, v, m, group.index)
+        self._product(channels, k.rows, w, v, m, group.index, following)
         f.end(group)
         if k.last_rows:
             few, done = f.fresh("few"), f.fresh("done")
             some = f.let(f"icmp sgt i64 {left}, 0", "c")
             f.branch_if(f.let(f"and i1 {some}, {f.let(f'icmp sle i64 {left}, {k.last_rows}', 'c')}", "c"), few, done)
             f.label(few)
-            self._product(channels, k.last_rows, w, v, m, full)
+            self._product(channels, k.last_rows, w, v, m, full, following)
             f.branch(done)
             f.label(done)
         f.end(element)
 
-    def _product(self, channels: ChannelSet, rows: int, w: str, v: str, m: str, group: str) -> None:
-        """One register tile: rows of a group times the vectors of a set."""
+    def _product(self, channels: ChannelSet, rows: int, w: str, v: str, m: str, group: str, following: str) -> None:
+        """One register tile: rows of a group times the vectors of a set. Each group fetches its share of what follows."""
         f, a, k, vector = self.f, self.a, self.k, channels.vector
         v = f.element(v, "float", f.mul(group, self.v_group))
+        blocks = f.add(a["input_blocks"], int(k.tail > 0))
+        fetched = k.fetched * _LINE  # floats, of the share of a block of channels
+        share = f.element(following, "float", f.mul(group, f.mul(f.mul(blocks, self.tap_groups), fetched)))
         sums = ["zeroinitializer"] * (rows * channels.vectors)
         if k.tail and self.tap_groups != 1:
             taps = f.loop(0, self.tap_groups, carry=[(vector, value) for value in sums])
             own_w = f.element(w, "float", f.mul(taps.index, f.mul(self.channels, channels.width)))
             own_v = f.element(v, "float", f.mul(taps.index, self.v_taps))
-            sums = f.end(taps, self._runs(channels, rows, a["input_blocks"], own_w, own_v, taps.carry))
+            own_share = f.element(share, "float", f.mul(taps.index, f.mul(blocks, fetched)))
+            sums = f.end(taps, self._runs(channels, rows, a["input_blocks"], (own_w, own_v, own_share), taps.carry))
         else:
-            sums = self._runs(channels, rows, f.mul(a["input_blocks"], self.tap_groups), w, v, sums)
+            sums = self._runs(channels, rows, f.mul(a["input_blocks"], self.tap_groups), (w, v, share), sums)
         first = f.mul(group, k.rows * k.vectors * k.elements * k.block)
         to = f.element(m, "float", first)
         for row in range(rows):
@@ -185,25 +193,25 @@ class WinogradEmitter(Generic[K]):
                 at = f.element(to, "float", (row * k.vectors + number) * k.elements * k.block)
                 f.line(f"store {vector} {sums[row * channels.vectors + number]}, ptr {at}, align 4")
 
-    def _runs(self, channels: ChannelSet, rows: int, blocks: str, w: str, v: str, sums: list[str]) -> list[str]:
-        """The sums after so many full blocks of channels, and one that is not."""
+    def _runs(self, channels: ChannelSet, rows: int, blocks: str, at: tuple[str, str, str], sums: list[str]) -> list[str]:
+        """The sums after so many full blocks of channels, and one that is not; `at` are weights, inputs and what is fetched."""
         f, k = self.f, self.k
         loop = f.loop(0, blocks, carry=[(channels.vector, value) for value in sums])
-        sums = f.end(loop, self._run(channels, rows, k.block, w, v, loop.index, loop.carry))
-        return self._run(channels, rows, k.tail, w, v, blocks, sums) if k.tail else sums
+        sums = f.end(loop, self._run(channels, rows, k.block, at, loop.index, loop.carry))
+        return self._run(channels, rows, k.tail, at, blocks, sums) if k.tail else sums
 
-    def _run(self, channels: ChannelSet, rows: int, lanes: int, w: str, v: str, block: str, sums: list[str]) -> list[str]:
+    def _run(
+        self, channels: ChannelSet, rows: int, lanes: int, at: tuple[str, str, str], block: str, sums: list[str]
+    ) -> list[str]:
         """The sums after one more block of channels."""
         f, k, vector = self.f, self.k, channels.vector
-        weights = f.element(w, "float", f.mul(block, k.block * channels.width))
-        inputs = f.element(v, "float", f.mul(block, self.v_block))
+        sizes = (k.block * channels.width, self.v_block, k.fetched * _LINE)
+        weights, inputs, share = (f.element(one, "float", f.mul(block, size)) for one, size in zip(at, sizes))
+        for line in range(k.fetched):
+            f.fetch_ahead(f.element(share, "float", line * _LINE))
 
         def step_of(lane: int, values: list[str], addresses: list[str], begin: str) -> None:
             weights, inputs = addresses
-            if k.ahead:
-                later = f.element(weights, "float", lane * channels.width + k.ahead)
-                f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-                f.line(f"call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 2, i32 1)")
             loaded = [
                 f.let(
                     f"load {vector}, ptr {f.element(weights, 'float', lane * channels.width + number * channels.lanes)}, align 4",

@@ -28,7 +28,7 @@ LONGEST_WRITTEN: Final = 48  # kernel columns, times lanes of a group
 
 _NUMBERS: Final = (
     "batch", "blocks", "made", "planes", "band", "bands", "rows", "columns",
-    "depth", "height", "width", "front", "top", "left", "plane_stride", "row_stride", "plane_dilation", "row_dilation",
+    "depth", "height", "width", "front", "top", "left", "plane_stride", "row_stride", "plane_dilation",
     "kernel_planes", "kernel_rows", "padded_depth", "padded_height", "padded_width",
     "x_batch", "x_block", "x_plane", "x_row",
 )  # fmt: skip
@@ -59,6 +59,8 @@ class WindowKernel:
     taps: int  # kernel columns
     stride: int  # input columns from one output pixel to the next
     dilation: int  # input columns from one tap to the next
+    row_dilation: int  # input rows
+    deep: bool  # whether images or kernels have planes
     row: Row | None  # None: not known
     padded: bool  # average: padding counts
     dense: bool  # neighbouring output pixels are one block apart
@@ -78,6 +80,8 @@ class WindowKernel:
             self.taps,
             self.stride,
             self.dilation,
+            self.row_dilation,
+            self.deep,
             row,
             self.padded,
             self.dense,
@@ -107,6 +111,8 @@ class NarrowKernel:
     taps: int
     stride: int
     dilation: int
+    row_dilation: int
+    deep: bool
     row: Row | None
     epilogue: Epilogue
 
@@ -114,7 +120,18 @@ class NarrowKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         row = "?" if self.row is None else f"{self.row.width},{self.row.columns},{self.row.left},{self.row.padded}"
-        fields = (self.block, self.outputs, self.tail, self.pixels, self.taps, self.stride, self.dilation, row)
+        fields = (
+            self.block,
+            self.outputs,
+            self.tail,
+            self.pixels,
+            self.taps,
+            self.stride,
+            self.dilation,
+            self.row_dilation,
+            self.deep,
+            row,
+        )
         return f"narrow|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 
     @property

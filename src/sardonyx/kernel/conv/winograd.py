@@ -130,7 +130,7 @@ class _TiledKernel:
     rows: int  # tiles of a group: rows of the matrix products
     last_rows: int  # a last group of so many tiles or fewer has a product of its own; 0: there is none
     tail: int  # channels of one more block of inputs at the end; 0 if there is none
-    ahead: int  # weights that so many floats later are fetched into the cache meanwhile; 0: none
+    fetched: int  # cache lines of the next element's weights that a group of tiles brings beside each block of input channels
     epilogue: Epilogue
 
     @cached_property

@@ -44,6 +44,11 @@ class Geometry:
         return self.taps == 1 and set(self.pads_begin) == {0} and all(isinstance(pad, int) and pad <= 0 for pad in self.pads_end)
 
     @property
+    def is_deep(self) -> bool:
+        """Whether there is more than one plane, of an image, a kernel or a border."""
+        return (self.kernel[0], self.size[0], self.out[0], self.pads_begin[0]) != (1, 1, 1, 0)
+
+    @property
     def known_row(self) -> bool:
         """Whether the widths are numbers."""
         return all(isinstance(dim, int) for dim in (self.size[-1], self.out[-1], self.pads_begin[-1], self.pads_end[-1]))

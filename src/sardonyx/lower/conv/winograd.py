@@ -23,7 +23,7 @@ from sardonyx.target.target import Target
 
 _FEW_TILES: Final = 28  # from so many tiles of a block on, fetching the weights again for every block takes no time
 _MOST_TAPS: Final = 27  # kernels of 3 x 3 that a kernel is taken apart into, at most: a worker's memory holds tiles for each
-_AHEAD: Final = 4096  # floats from the weights that are multiplied to those that are fetched from far away meanwhile
+_LINE: Final = 16  # floats of a cache line
 
 
 def is_winograd(geometry: Geometry) -> bool:
@@ -102,6 +102,14 @@ def tile_blocks(tiles: Dim, elements: int, weights: Weights, target: Target) -> 
     return TileBlocks(vectors, rows, tiles % rows, max(ceildiv_int(each, rows), 1) * rows)
 
 
+def fetched_lines(tiles: int, rows: int, width: int, target: Target) -> int:
+    """Cache lines of the next element's weights that a group of tiles fetches beside each block of input channels.
+
+    Each group of a block of tiles takes its share: else the first would wait for memory, which the others leave idle.
+    """
+    return ceildiv_int(target.lanes * width, _LINE * max(ceildiv_int(tiles, rows), 1))
+
+
 class _Layer:
     """What both kinds of tiles have in common: how tiles and channels are divided, weights, memory and the step itself.
 
@@ -124,7 +132,7 @@ class _Layer:
             "rows": divided.rows,
             "last_rows": divided.last_rows,
             "tail": weights.inputs % block,
-            "ahead": _AHEAD,
+            "fetched": fetched_lines(min(task.usual(tiles), divided.tiles), divided.rows, self.sets.width, target),
             "epilogue": task.epilogue.for_kernel([own[-1] for own in task.operand_strides]),
         }
 
@@ -196,7 +204,7 @@ def lower_winograd(task: Task, tile: int) -> None:
         strides=(geometry.stride[1], geometry.stride[2]),
         dilations=(dilations[0], dilations[1]),
         taps=(planes, rows, columns),
-        deep=(planes, geometry.size[0], geometry.out[0], geometry.pads_begin[0]) != (1, 1, 1, 0),
+        deep=geometry.is_deep,
         **layer.fields,
     )
     if is_fixed(weights.kernels):

@@ -386,3 +386,12 @@ def test_sums_over_many_channels_of_one_pixel_are_near_those_in_64_bits(target: 
     wanted = w[:, :, 0, 0].astype(np.float64) @ x[0, :, 0, 0].astype(np.float64)
     rounding = np.abs(actual[0, :, 0, 0] - wanted).mean() / np.abs(wanted).max() * 2**24
     assert rounding < 5, rounding  # one sum for each result: 5.6
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 5, 7), (1, 16, "H", "W")])
+def test_phases_of_single_taps_are_pointwise_convolutions(shape: tuple[int | str, ...]) -> None:
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])]
+    content = model(nodes, {"x": shape}, {"w": numbers(1, 16, 24, 2, 2)})
+    program = assert_blocked_agrees(content, {"x": numbers(0, 1, 16, 5, 7)}, guard=True)
+    kernels = [step.kernel for step in program.lowered.steps if isinstance(step, KernelStep)]
+    assert [kernel.single_tap for kernel in kernels if isinstance(kernel, ConvKernel)] == [True] * 4

@@ -15,6 +15,7 @@ import model_text
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
 from sardonyx import InferenceSession
+from sardonyx.kernel.pool.pool import CHUNK, MOST_REACH, chunk_of, row_reach, row_way
 from sardonyx.runtime.native_core import SizeConflict
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3}
@@ -78,6 +79,54 @@ def windows(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
 def test_windows_of_any_form_agree(op: str, window: tuple[tuple[int, ...], dict[str, Any]], symbolic: bool) -> None:
     shape, attrs = window
     check(op, shape, symbolic=symbolic, **attrs)
+
+
+@st.composite
+def long_rows(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """The shape of an image and windows of many columns over it."""
+    columns, rows = draw(st.integers(20, 300)), draw(st.integers(1, 2))
+    stride, dilation = draw(st.sampled_from([(1, 1), (1, 3), (2, 1), (4, 1), (7, 1), (8, 1), (9, 1), (40, 1), (400, 1)]))
+    reach = (columns - 1) * dilation + 1
+    left, right = (draw(st.sampled_from((0, 1, reach // 2, reach - 1))) for _ in range(2))
+    width = draw(st.integers(max(reach - left - right, 1), reach + 70 * stride))
+    attrs = {"kernel_shape": [rows, columns], "strides": [1, stride], "dilations": [1, dilation], "pads": [0, left, 0, right]}
+    return (1, 2, 3, width), {**attrs, "ceil_mode": draw(st.integers(0, 1))}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@settings(max_examples=25, deadline=None)
+@given(long_rows(), st.booleans(), st.booleans())
+def test_windows_of_many_columns_agree(
+    op: str, dtype: str, window: tuple[tuple[int, ...], dict[str, Any]], symbolic: bool, special: bool
+) -> None:
+    shape, attrs = window
+    if dtype == "int8" and op != "MaxPool":
+        return
+    check(op, shape, dtype=dtype, symbolic=symbolic, special=special and dtype != "int8", **attrs)
+
+
+@pytest.mark.parametrize(
+    ("columns", "stride", "dilation", "way"),
+    [
+        (3, 1, 1, "taps"),
+        (100, 2, 3, "taps"),
+        (24, 1, 1, "doubled"),
+        (24, 1, 5, "doubled"),
+        (75, 8, 1, "doubled"),
+        (75, 9, 1, "across"),
+    ],
+)
+def test_how_the_columns_of_windows_are_combined(columns: int, stride: int, dilation: int, way: str) -> None:
+    assert row_way(columns, stride, dilation) == way
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000), st.integers(1, 9))
+def test_a_chunk_is_long_beside_its_windows_if_there_is_room(columns: int, stride: int, dilation: int) -> None:
+    chunk, window = chunk_of(columns, stride, dilation), (columns - 1) * dilation + 1
+    assert chunk == 16 or row_reach(columns, stride, dilation) <= MOST_REACH
+    assert chunk * stride >= 4 * window or (2 * chunk - 1) * stride + window > MOST_REACH
+    assert chunk >= CHUNK or row_reach(columns, stride, dilation) + chunk * stride > MOST_REACH
 
 
 @pytest.mark.parametrize("symbolic", [False, True])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sardonyx.codegen.element_types import constant, intrinsic_suffix, wide_type
+from sardonyx.codegen.element_types import constant, intrinsic_suffix, scalar_type, wide_type
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED
 from sardonyx.kernel.intervals import limits
 
 if TYPE_CHECKING:
+    from sardonyx.codegen.function import FunctionBuilder
     from sardonyx.codegen.vector import VectorEmitter
+    from sardonyx.target.target import Target
 
 SHORT: Final = ("i8", "u8", "i16", "u16")  # integers that all floats and i32 hold
 
@@ -25,6 +27,38 @@ def rounded_integers(e: VectorEmitter, value: str, source: str, target: str) -> 
     name = f"llvm.lrint.{intrinsic_suffix('i32', e.lanes)}.{intrinsic_suffix(source, e.lanes)}"
     wide = e.f.call(e.type("i32"), name, (e.type(source), value))
     return convert(e, wide, "i32", target)
+
+
+def truncated_to_smallest(e: VectorEmitter, value: str, source: str, target: Target) -> str:
+    """A float as an i32 by x86's own instruction, which gives the smallest number for all that does not fit."""
+    f = e.f
+    width = min(max(e.lanes, 128 // BITS[source]), target.lanes_of(BITS[source]))  # of the instruction
+    letters, made = "ps" if source == "f32" else "pd", max(width, 4)
+    given, result = wide_type(scalar_type(source), width), wide_type("i32", made)
+    parts = []
+    for start in range(0, e.lanes, width):
+        part = (given, _lanes(f, e.type(source), value, start, width, e.lanes))
+        if width * BITS[source] == 512:
+            operands = (part, (result, "zeroinitializer"), (f"i{width}", "-1"), ("i32", "4"))  # 4: rounding as everywhere
+            found = f.call(result, f"llvm.x86.avx512.mask.cvtt{letters}2dq.512", *operands)
+        else:
+            name = f"sse2.cvtt{letters}2dq" if width * BITS[source] == 128 else f"avx.cvtt.{letters}2dq.256"
+            found = f.call(result, f"llvm.x86.{name}", part)
+        parts.append(_lanes(f, result, found, 0, min(width, e.lanes), made))
+    while len(parts) > 1:
+        kind, order = wide_type("i32", width), ", ".join(f"i32 {lane}" for lane in range(2 * width))
+        pairs = zip(parts[::2], parts[1::2])
+        parts = [f.let(f"shufflevector {kind} {a}, {kind} {b}, <{2 * width} x i32> <{order}>") for a, b in pairs]
+        width *= 2
+    return parts[0]
+
+
+def _lanes(f: FunctionBuilder, kind: str, value: str, start: int, count: int, lanes: int) -> str:
+    """Some of a vector's lanes; those it does not have are anything."""
+    if count == lanes:
+        return value
+    order = ", ".join(f"i32 {lane}" if lane < lanes else "i32 poison" for lane in range(start, start + count))
+    return f.let(f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{order}>")
 
 
 def _saturated(e: VectorEmitter, value: str, source: str, target: str) -> str:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sardonyx.codegen.conversions import SHORT, convert, rounded_integers, truncated
+from sardonyx.codegen.conversions import SHORT, convert, rounded_integers, truncated, truncated_to_smallest
 from sardonyx.codegen.element_types import (
     constant,
     intrinsic_suffix,
@@ -25,6 +25,7 @@ from sardonyx.kernel.exp_table import one_and_exp_by_table
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
 from sardonyx.kernel.intervals import is_within
 from sardonyx.kernel.math import RARE, one_and_exp_by_polynomial
+from sardonyx.kernel.truncation import truncated_by_range
 from sardonyx.target.target import Target
 
 _TABLE_PART: Final = 64  # entries of a table that a register holds
@@ -495,6 +496,20 @@ def _cast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     return convert(e, args[0], source.type, node.type)
 
 
+def _truncated(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    """By the machine's own instruction for 32 bits, where those can hold all lanes: others are seldom met."""
+    (x,) = node.args
+    rare = truncated_by_range(x, node.type)
+    if e.lanes == 1 or e.target is None or not e.target.truncates_to_smallest:
+        return e.emit([rare], {x: args[0]})[0]
+    usual = truncated_to_smallest(e, args[0], x.type, e.target)
+    if node.type == "i32":
+        return usual
+    smallest = e.f.let(f"icmp eq {e.type('i32')} {usual}, {constant('i32', -(2**31), e.lanes)}")
+    wide = convert(e, usual, "i32", node.type)
+    return e.where_any(smallest, wide, node.type, lambda: e.emit([rare], {x: args[0]})[0])
+
+
 def _lookup(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     """An entry of a table of 256 bytes, by permutations of two registers each where the machine has them."""
     f, lanes, table = e.f, e.lanes, node.param
@@ -567,5 +582,6 @@ _EMIT: Final[dict[str, _Emit]] = {
     "rarely": _rarely,
     "word_lookup": _word_lookup,
     "cast": _cast,
+    "truncated": _truncated,
     "bitcast": _bitcast,
 }

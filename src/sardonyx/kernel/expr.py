@@ -159,7 +159,7 @@ class Expr:
         return self if type == self.type else Expr("bitcast", type, (self,))
 
 
-_OPERATIONS: Final = {"one_and_exp": 15, "rarely": 3}  # of nodes that are more than one
+_OPERATIONS: Final = {"one_and_exp": 15, "rarely": 3, "truncated": 3}  # of nodes that are more than one
 _known: Final[dict[tuple[Any, ...], weakref.ref[Expr]]] = {}  # a node leaves it when nobody uses it any longer
 _guard: Final = ForkSafeLock(reentrant=True)  # a node may be forgotten while its own thread makes another
 
@@ -285,6 +285,11 @@ def scaled(value: Expr, exponent: Expr, bits: Expr, *, normal: bool = False) -> 
 def one_and_exp(x: Expr) -> Expr:
     """1 + e**-x for an f32, what sigmoids divide by: a form that suits the machine is chosen when code is made."""
     return Expr("one_and_exp", "f32", (x,))
+
+
+def truncated(x: Expr, type: str) -> Expr:
+    """A float as an integer of 32 or 64 bits, as processors convert it: `kernel.truncation` says what does not fit becomes."""
+    return Expr("truncated", type, (x,))
 
 
 def rarely(condition: Expr, usual: Expr, function: str, x: Expr) -> Expr:

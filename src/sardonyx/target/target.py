@@ -46,6 +46,7 @@ class Target:
     has_faster_half_vectors: bool  # vectors of half the width take about half the time
     has_f16_conversion: bool  # between float16 and float32
     converts_to_nearest: bool  # vectors of floats become integers by rounding to the nearest, as one instruction
+    truncates_to_smallest: bool  # a float that fits no i32 is its smallest number, as one instruction has it
     has_int8_dot: bool  # sums of four 8-bit products in 32 bits (VNNI, dotprod)
     has_int8_tiles: bool  # products of small 8-bit matrices (i8mm)
     has_bf16_dot: bool  # sums of two bfloat16 products in float32
@@ -100,6 +101,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
             has_faster_half_vectors=wide,
             has_f16_conversion="f16c" in has,
             converts_to_nearest=True,
+            truncates_to_smallest=True,
             has_int8_dot="avx512vnni" in has or "avxvnni" in has,
             has_int8_tiles=False,
             has_bf16_dot="avx512bf16" in has,
@@ -125,6 +127,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
         has_faster_half_vectors=False,
         has_f16_conversion=arm,
         converts_to_nearest=False,  # LLVM finds AArch64's instruction for a rounded float by itself
+        truncates_to_smallest=False,  # but to the nearest number
         has_int8_dot="dotprod" in has,
         has_int8_tiles="i8mm" in has,
         has_bf16_dot=arm and "bf16" in has,

@@ -16,10 +16,11 @@ from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.pool.long_rows import LongRows
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED
 from sardonyx.kernel.matmul.matmul import vector_lanes
-from sardonyx.kernel.pool.pool import CHUNK, PoolKernel
+from sardonyx.kernel.pool.pool import PoolKernel
 from sardonyx.target.target import Target
 
 
@@ -45,14 +46,15 @@ class _PoolEmitter:
         self.row = f.let(f"alloca [{width} x {self.element}], align 64", "row")
         self.counts = ""
         if kernel.kind == "average" and not kernel.whole:
-            self.counts = f.let(f"alloca [{CHUNK} x {self.element}], align 64", "counts")
+            self.counts = f.let(f"alloca [{kernel.chunk} x {self.element}], align 64", "counts")
         lowest = -float("inf") if kernel.type in FLOATS else -(2 ** (BITS[kernel.type] - 1)) if kernel.type in SIGNED else 0
+        self.long = None if kernel.way == "taps" else LongRows(kernel, self.e, self.row, width, self._join)
         self.nothing = constant(kernel.type, lowest if kernel.kind == "max" else 0, self.lanes)
 
     def emit(self) -> None:
         f, a, k = self.f, self.a, self.k
-        chunk = f.loop(0, a["columns"], CHUNK)
-        stop = f.min(f.add(chunk.index, CHUNK), a["columns"])
+        chunk = f.loop(0, a["columns"], k.chunk)
+        stop = f.min(f.add(chunk.index, k.chunk), a["columns"])
         first = f.sub(f.mul(chunk.index, k.stride[2]), a["left"])
         if self.counts:
             self._count_columns(chunk.index, stop, first)
@@ -172,15 +174,15 @@ class _PoolEmitter:
 
     def _combine_columns(self, pointers: list[str], start: str, stop: str, down: str) -> None:
         f, k = self.f, self.k
+        if self.long is not None:
+            self.long.combine(f.sub(stop, start))
         whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-self.lanes}", "i"))
         known = self.epilogue.uniform(pointers)
         columns = [strides[4] for _, strides in self.operands]
         for begin, end, ragged in ((start, whole, False), (whole, stop, True)):
             loop = f.loop(begin, end, self.lanes)
-            within = f.mul(f.sub(loop.index, start), k.stride[2])
-            total = self._tap(within)
-            for tap in range(1, k.kernel[2]):
-                total = self._join(total, self._tap(f.add(within, tap * k.dilation[2])))
+            within = f.sub(loop.index, start)
+            total = self._taps(f.mul(within, k.stride[2])) if self.long is None else self.long.totals(within)
             if k.kind == "average":
                 size = down
                 if self.counts:
@@ -190,6 +192,12 @@ class _PoolEmitter:
             count = f.sub(stop, loop.index) if ragged else None
             self.epilogue.vector(total, k.type, pointers, columns, loop.index, known=dict(known), count=count)
             f.end(loop)
+
+    def _taps(self, position: str) -> str:
+        total = self._tap(position)
+        for tap in range(1, self.k.kernel[2]):
+            total = self._join(total, self._tap(self.f.add(position, tap * self.k.dilation[2])))
+        return total
 
     def _tap(self, position: str) -> str:
         """What the taps of consecutive windows find in the row on the stack."""

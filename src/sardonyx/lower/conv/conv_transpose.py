@@ -100,28 +100,25 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
     x = ctx.view(source)
     size: tuple[Dim, ...] = (*(1,) * fill, *x.shape[2:-1])
     operand_strides = result_strides(epilogue, group.shape)
-    apart = [(*own[:2], *(step * stride for step, stride in zip(strides, own[2:5])), *own[5:]) for own in operand_strides]
+    steps = [(*own[:2], *(step * stride for step, stride in zip(strides, own[2:5])), *own[5:]) for own in operand_strides]
     block = int(attrs["block"])
     for phase in combinations(*(range(step) for step in strides)):
         axes = [_phase(*each) for each in zip(phase, begin, strides, dilations, kernel)]
         taps = tuple(chosen for chosen, _ in axes)
+        width = tuple(len(chosen) for chosen in taps)
+        results = tuple(ceildiv(length - at, step) for length, at, step in zip(out, phase, strides))
+        apart = tuple(d // gcd(d, step) if len(chosen) > 1 else 1 for d, step, chosen in zip(dilations, strides, taps))
+        before = tuple(pad for _, pad in axes)
+        behind = tuple(map(_behind, size, results, width, apart, before))
+        geometry = Geometry(size, results, width, (1,) * SPATIAL, apart, before, behind)
         if is_fixed(full):
-            shape = (groups * outputs, inputs // groups, *(len(chosen) for chosen in taps))
+            shape = (groups * outputs, inputs // groups, *width)
             part = ctx.packed(conv_weights.transposed_phase, (full,), inputs // groups, taps, dtype=dtypes.FLOAT32, shape=shape)
         else:
             part = _phase_of_computed(full, groups, taps)
         weights = Weights(part, bias, groups, outputs, inputs // groups)
-        geometry = Geometry(
-            size,
-            tuple(ceildiv(length - at, step) for length, at, step in zip(out, phase, strides)),
-            tuple(len(chosen) for chosen in taps),
-            (1,) * SPATIAL,
-            tuple(d // gcd(d, step) if len(chosen) > 1 else 1 for d, step, chosen in zip(dilations, strides, taps)),
-            tuple(before for _, before in axes),
-            (1,) * SPATIAL,  # whatever lies there is looked at pixel by pixel
-        )
         task = Task(
-            ctx=ctx, group=group, geometry=geometry, block=block, epilogue=epilogue, operand_strides=apart, shift=phase,
+            ctx=ctx, group=group, geometry=geometry, block=block, epilogue=epilogue, operand_strides=steps, shift=phase,
             whole_strides=operand_strides,
             weights=weights, x=x,
         )  # fmt: skip
@@ -152,3 +149,9 @@ def _phase(phase: int, begin: int, step: int, dilation: int, kernel: int) -> tup
     full = phase + begin
     taps = tuple(tap for tap in range(kernel) if (full - dilation * tap) % step == 0)[::-1]
     return taps, (dilation * taps[0] - full) // step if taps else 0
+
+
+def _behind(size: Dim, results: Dim, taps: int, dilation: int, before: int) -> int:
+    """How far windows reach past the image, or 1 if that depends on its size: what lies there is looked at pixel by pixel."""
+    reach = results + (taps - 1) * dilation - before - size
+    return reach if isinstance(reach, int) else 1

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from sardonyx.kernel.expr import FLOATS, Expr, const, select
+from sardonyx.kernel.expr import BITS, FLOATS, Expr, truncated
 from sardonyx.lower.registry import elementwise
 
 
 def as_processor(x: Expr, type: str) -> Expr:
-    """A float as an integer, as processors do it: what does not fit 32 (or 64) bits becomes the smallest number.
-
-    Types narrower than that get the low bits of the 32; u32 gets those of 64.
-    """
-    if type == "i64":
-        return select((x >= -(2.0**63)) & (x < 2.0**63), x.cast("i64"), const(-(2**63), "i64"))
-    if type == "u64":
-        large = select(x < 2.0**64, x.cast("u64"), const(0, "u64"))
-        return select(x >= 2.0**63, large, as_processor(x, "i64").cast("u64"))
-    if type == "u32":
-        return as_processor(x, "i64").cast("u32")
-    # Numbers just above the smallest are truncated to it; f32 has none of them.
-    above = x >= -(2.0**31) if x.type == "f32" else x > -(2.0**31) - 1
-    return select(above & (x < 2.0**31), x.cast("i32"), const(-(2**31), "i32")).cast(type)
+    """A float as an integer of any width, as processors do it (`kernel.truncation`)."""
+    return truncated(x, type) if BITS[type] >= 32 else truncated(x, "i32").cast(type)
 
 
 def converted(x: Expr, type: str) -> Expr:

@@ -13,7 +13,7 @@ from sardonyx.ir.dims import Dim, dim_max, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import FLOATS, Expr, const, load, sqrt, unary
-from sardonyx.kernel.pool.pool import POOL_NUMBERS, MaxIndicesKernel, PoolKernel, PoolKind, row_reach
+from sardonyx.kernel.pool.pool import MOST_REACH, POOL_NUMBERS, MaxIndicesKernel, PoolKernel, PoolKind, row_reach, row_way
 from sardonyx.lower.conv.conv_geometry import Geometry, window_geometry
 from sardonyx.lower.elementwise.elementwise import pow_
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
@@ -28,7 +28,6 @@ from sardonyx.target import cost
 
 _MOST_ROWS: Final = 256  # of a window, over all its planes
 _MOST_COLUMNS: Final = 256
-_MOST_REACH: Final = 1 << 14  # elements of a row on the stack
 _KINDS: Final[dict[str, PoolKind]] = {"MaxPool": "max", "AveragePool": "average", "LpPool": "sum"}
 
 
@@ -52,9 +51,9 @@ def too_large(attrs: Mapping[str, Any], rank: int) -> str:
     *outer, columns = attrs["kernel_shape"]
     stride, dilation = (per_axis(attrs.get(name), rank, name)[-1] for name in ("strides", "dilations"))
     most = _MOST_COLUMNS if stride <= 2 else _MOST_COLUMNS // 4  # far strides take a load for every lane
-    if prod(outer) > _MOST_ROWS or columns > most:
+    if prod(outer) > _MOST_ROWS or (columns > most and row_way(columns, stride, dilation) == "taps"):
         return f"windows of {prod(outer)} rows and {columns} columns: the kernel has room for {_MOST_ROWS} and {most}"
-    return "windows that reach too far" if row_reach(columns, stride, dilation) > _MOST_REACH else ""
+    return "windows that reach too far" if row_reach(columns, stride, dilation) > MOST_REACH else ""
 
 
 @template("MaxPool", "AveragePool", "LpPool", types={"T": (*FLOATS, "i8", "u8")}, accepts=_accepts, fuses=True)

@@ -184,3 +184,49 @@ def test_long_axes_of_tensors_without_elements_take_no_time(operator: str, attrs
     feeds = {"x": np.empty((1 << 40, 0), np.float32), "row": np.empty(0, np.float32)}
     (found,) = sardonyx.InferenceSession(model.SerializeToString()).run(None, {name: feeds[name] for name in {*inputs}})
     assert found.shape == ((1, 0) if operator == "ReduceMax" else (1 << 40, 0))
+
+
+HEADS = np.ones((1, 2, 3, 4), np.float32)
+QKV = {"q": HEADS, "k": HEADS, "v": HEADS}
+CELL = {"x": np.ones((2, 1, 3), np.float32), "w": np.ones((1, 4, 3), np.float32), "r": np.ones((1, 4, 4), np.float32)}
+CODES = {"x": np.arange(3, dtype=np.uint8), "scale": np.float32(0.5) * np.ones((), np.float32)}
+
+
+@pytest.mark.parametrize("provider", [NATIVE, REFERENCE])
+@pytest.mark.parametrize(
+    ("operator", "version", "feeds", "outputs", "attrs"),
+    [
+        ("Mod", 13, {"a": THREE, "b": THREE}, 1, {"fmod": 2}),
+        ("RNN", 14, CELL, 1, {"hidden_size": 4, "direction": ""}),
+        ("Attention", 23, QKV, 4, {"qk_matmul_output_mode": 4}),
+        ("Attention", 23, QKV, 4, {"qk_matmul_output_mode": -1}),
+        ("DequantizeLinear", 23, CODES, 1, {"output_dtype": TensorProto.UINT8}),
+    ],
+)
+def test_attributes_that_mean_nothing_are_refused(
+    operator: str, version: int, feeds: dict[str, Any], outputs: int, attrs: dict[str, Any], provider: str
+) -> None:
+    names = [f"y{number}" for number in range(outputs)]
+    node = helper.make_node(operator, list(feeds), names, name="n", **attrs)
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feeds.items()
+    ]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+    graph = helper.make_graph([node], "g", inputs, results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=10)
+    with pytest.raises(errors.SardonyxError, match="'n'"):
+        sardonyx.InferenceSession(model.SerializeToString(), providers=[provider]).run(None, feeds)
+
+
+def test_sizes_known_in_time_that_cannot_be_split_evenly_are_refused() -> None:
+    nodes = [helper.make_node("Split", ["x"], ["a", "b", "c"], name="n", axis=0)]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "abc"]
+    graph = helper.make_graph(nodes, "g", inputs, results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    session = sardonyx.InferenceSession(model.SerializeToString(), providers=[NATIVE])
+    for _ in range(3):  # the second time a program may be made for these sizes
+        assert [part.size for part in session.run(None, {"x": THREE})] == [1, 1, 1]
+        with pytest.raises(errors.SardonyxError, match=r"'n'.* cannot be split into 3 equal parts"):
+            session.run(None, {"x": TWO})

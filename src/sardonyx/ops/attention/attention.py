@@ -244,7 +244,7 @@ def _attention(
             bias=bias,
             allowed=allowed,
             softcap=softcap or 0.0,
-            precision=None if softmax_precision is None else dtypes.from_onnx(softmax_precision).numpy,
+            precision=dtypes.from_onnx(softmax_precision).numpy if softmax_precision else None,
             capture=qk_matmul_output_mode if wants_scores else None,
         )
     y = merge_heads(result) if packed else result
@@ -264,6 +264,9 @@ def _heads_and_time(ctx: InferContext, index: int, heads: str) -> tuple[Dim, Dim
 
 
 def _infer_attention(ctx: InferContext) -> InferResult:
+    mode = ctx.attr("qk_matmul_output_mode")
+    if ctx.outputs > 3 and mode not in range(4):
+        raise ValueError(f"qk_matmul_output_mode is {mode}: expected 0, 1, 2 or 3")
     q = _heads_and_time(ctx, 0, "q_num_heads")
     k, v = _heads_and_time(ctx, 1, "kv_num_heads"), _heads_and_time(ctx, 2, "kv_num_heads")
     past, past_value = ctx.shape(4, rank=4), ctx.shape(5, rank=4)

@@ -302,6 +302,8 @@ def _expect_grouped(ctx: InferContext, output: Shape, size: Dim) -> None:
 
 
 def _infer_group_query(ctx: InferContext) -> InferResult:
+    if ctx.attr("qk_output") not in range(3):
+        raise ValueError(f"qk_output is {ctx.attr('qk_output')}: expected 0, 1 or 2")
     sizes = _grouped_sizes(ctx)
     dtype = ctx.dtype(3) if ctx.has(3) else ctx.dtype(0)
     if sizes is None:

@@ -49,10 +49,19 @@ def truncated_division(a: Array, b: Array) -> Array:
     return quotient
 
 
-def _remainder(a: Array, b: Array, *, fmod: int) -> Array:
+def _truncates(fmod: int) -> bool:
     if fmod not in (0, 1):
         raise ValueError(f"fmod is {fmod}: expected 0 or 1")
-    return rounded_once(np.fmod if fmod else np.mod, a, b)
+    return bool(fmod)
+
+
+def _remainder(a: Array, b: Array, *, fmod: int) -> Array:
+    return rounded_once(np.fmod if _truncates(fmod) else np.mod, a, b)
+
+
+def _infer_remainder(ctx: InferContext) -> InferResult:
+    _truncates(ctx.attr("fmod"))
+    return broadcast(ctx)
 
 
 def _integer_power(base: Array, exponent: Array) -> Array:
@@ -87,7 +96,7 @@ _arithmetic("Sub", np.subtract)
 _arithmetic("Mul", np.multiply, _SWAPPABLE)
 _arithmetic("Div", truncated_division)
 _arithmetic("Pow", _power)
-MOD = op("Mod", eval=_remainder, infer=broadcast, traits=_ELEMENTWISE, since=10)
+MOD = op("Mod", eval=_remainder, infer=_infer_remainder, traits=_ELEMENTWISE, since=10)
 
 
 def _as_bool(result: Any) -> Array:

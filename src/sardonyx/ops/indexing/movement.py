@@ -322,6 +322,8 @@ def _split_13(x: Array, split: Array | None = None, *, axis: int, num_outputs: i
 
 def _symbolic_split_sizes(size: Dim, parts: int, even: bool) -> list[Dim]:
     if isinstance(size, int):
+        if even and size % parts:
+            raise ValueError(f"an axis of {size} cannot be split into {parts} equal parts")
         return list(_split_sizes(size, parts))
     if even:
         return [dims.floordiv(size, parts)] * parts

@@ -243,6 +243,8 @@ def _infer_quantize(ctx: InferContext) -> InferResult:
 def _infer_dequantize(ctx: InferContext) -> InferResult:
     _check_parameters(ctx)
     dtype = _dtype_attr(ctx.attr("output_dtype")) or ctx.dtype(1)
+    if dtype is not None and not dtype.is_float:
+        raise ValueError(f"the result would be {dtype.name}: expected a type of floats")
     return ctx.shape(0) if dtype is None else TensorType(dtype, ctx.shape(0))
 
 

@@ -102,6 +102,13 @@ class Sequences:
 DIRECTIONS: Final = {"forward": (False,), "foward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
+def _backwards(direction: str) -> tuple[bool, ...]:
+    """For each direction, whether it runs backwards."""
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction is {direction!r}, expected forward, reverse or bidirectional")
+    return DIRECTIONS[direction]
+
+
 def prepare(
     x: Array,
     w: Array,
@@ -116,9 +123,7 @@ def prepare(
     layout: int | None,
 ) -> Sequences:
     """Check the inputs against each other, fill in what is left out, and put time first."""
-    if direction not in DIRECTIONS:
-        raise ValueError(f"direction is {direction!r}, expected forward, reverse or bidirectional")
-    backwards = DIRECTIONS[direction]
+    backwards = _backwards(direction)
     if x.ndim != 3 or w.ndim != 3 or r.ndim != 3:
         raise ValueError(f"X, W and R need three axes each, their shapes are {x.shape}, {w.shape} and {r.shape}")
     wide = widen(x).swapaxes(0, 1) if layout else widen(x)
@@ -337,7 +342,8 @@ _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 def infer_recurrent(ctx: InferContext, gates: int = 0) -> InferResult:
     """All hidden states, then one final state after the other; `gates` of an operator that is not one of ONNX."""
     x, r = ctx.shape(0, rank=3), ctx.shape(2, rank=3)
-    directions = len(DIRECTIONS.get(ctx.attr("direction") or "forward", (False,)))
+    direction = ctx.attr("direction")
+    directions = len(_backwards("forward" if direction is None else direction))
     hidden: Dim = ctx.attr("hidden_size") or (ctx.fresh() if r is None else r[2])
     if isinstance(hidden, int) and r is not None and isinstance(r[2], int) and r[2] != hidden:
         raise ValueError(f"hidden_size is {hidden}, but R of shape {format_shape(r)} is made for {r[2]}")

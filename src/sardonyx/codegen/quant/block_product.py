@@ -14,6 +14,8 @@ The order of summation is that of the blocks, for tiles of any height.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded, MemRef
@@ -163,9 +165,9 @@ class _BlockProductEmitter:
         at = f.element(weights, "i8", f.mul(block.index, k.words * lanes * 4))
         levels = [f.element(row[0], "i8", f.mul(block.index, k.block * self.level_bytes)) for row in rows]
         if k.offsets:
-            starts = [constant("i32", 0, lanes)] * height
+            starts = [lambda: constant("i32", 0, lanes)] * height
         else:
-            starts = [self._scalar(f.element(row[2], "i32", block.index), "i32") for row in rows]
+            starts = [partial(self._scalar, f.element(row[2], "i32", block.index), "i32") for row in rows]
         integers = self._pairs(at, levels, starts) if self.dots == "pairs" else self._integers(at, levels, starts)
 
         place = f.mul(block.index, lanes)
@@ -189,10 +191,10 @@ class _BlockProductEmitter:
         for each, total in zip(places, f.end(block, sums)):
             self.e.store(each, total, "f32")
 
-    def _integers(self, weights: str, levels: list[str], starts: list[str]) -> list[str]:
+    def _integers(self, weights: str, levels: list[str], starts: Sequence[Callable[[], str]]) -> list[str]:
         """Sums of a block for each row, in lanes of 32 bits all along."""
         f, k, lanes = self.f, self.k, self.lanes
-        integers = list(starts)
+        integers = [start() for start in starts]
         if self.planes > 1:
             integers += [constant("i32", 0, lanes)] * len(levels)  # of the high bytes
         words, width = k.words, len(integers)
@@ -209,25 +211,28 @@ class _BlockProductEmitter:
             integers = [f.let(f"add {self.integers} {one}, {other}") for one, other in zip(integers[:half], integers[half:])]
         return self._joined(integers)
 
-    def _pairs(self, weights: str, levels: list[str], starts: list[str]) -> list[str]:
+    def _pairs(self, weights: str, levels: list[str], starts: Sequence[Callable[[], str]]) -> list[str]:
         """The same by dot products in 16 bits, which are widened before they could overflow."""
         f, k, lanes = self.f, self.k, self.lanes
-        totals = list(starts)
-        if self.planes > 1:
-            totals += [constant("i32", 0, lanes)] * len(levels)
-        halves, width = f"<{2 * lanes} x i16>", len(totals)
+        halves, height = f"<{2 * lanes} x i16>", len(levels)
         words = min(k.words, PAIRS[k.bits] * k.bits // 8)
-        outer = f.loop(0, k.words, words, [(self.integers, value) for value in totals]) if k.words > words else None
+        zero = constant("i32", 0, lanes)
+        outer = f.loop(0, k.words, words, [(self.integers, zero)] * height) if k.words > words else None
         here, beside = self._moved(weights, levels, outer.index) if outer else (weights, levels)
-        sums = ["zeroinitializer"] * width
-        at_once = self._words_at_once(len(levels))
+        sums = ["zeroinitializer"] * (height * self.planes)
+        at_once = self._words_at_once(height)
         if words > at_once:
             inner = f.loop(0, words, at_once, [(halves, value) for value in sums])
             sums = f.end(inner, self._words(*self._moved(here, beside, inner.index), inner.carry, at_once))
         else:
             sums = self._words(here, beside, sums, words)
-        totals = [sum_halfwords(self.e, total, each, self.target) for total, each in zip(outer.carry if outer else totals, sums)]
-        return self._joined(f.end(outer, totals) if outer else totals)
+        totals = outer.carry if outer else [zero] * height
+        for plane in range(self.planes):
+            of_plane = sums[plane * height : (plane + 1) * height]
+            totals = [sum_halfwords(self.e, total, each, 256**plane, self.target) for total, each in zip(totals, of_plane)]
+        if outer:
+            totals = f.end(outer, totals)
+        return [f.let(f"add {self.integers} {total}, {start()}") for total, start in zip(totals, starts)]
 
     def _words_at_once(self, height: int) -> int:
         """How many words are written out. LLVM would put the words of a row together and keep all weights of many in memory."""

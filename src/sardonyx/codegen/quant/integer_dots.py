@@ -45,11 +45,11 @@ def dot_pairs(e: VectorEmitter, total: str, unsigned: str, signed: str) -> str:
     return f.let(f"add {halves} {total}, {f.call(halves, _PAIRS_OF_BYTES[width], *operands)}")
 
 
-def sum_halfwords(e: VectorEmitter, total: str, halves: str, target: Target) -> str:
-    """total + the two halfwords of each lane."""
+def sum_halfwords(e: VectorEmitter, total: str, halves: str, factor: int, target: Target) -> str:
+    """total + the two halfwords of each lane, times a factor."""
     kind, type_ = e.type("i32"), f"<{2 * e.lanes} x i16>"
-    ones = constant("i32", 0x00010001, e.lanes)
-    return dot_halfwords(e, total, e.f.let(f"bitcast {type_} {halves} to {kind}"), ones, target)
+    factors = constant("i32", factor << 16 | factor, e.lanes)
+    return dot_halfwords(e, total, e.f.let(f"bitcast {type_} {halves} to {kind}"), factors, target)
 
 
 def unsigned_halfwords(e: VectorEmitter, quads: str) -> tuple[str, str]:

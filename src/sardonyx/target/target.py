@@ -48,6 +48,7 @@ class Target:
     converts_to_nearest: bool  # vectors of floats become integers by rounding to the nearest, as one instruction
     truncates_to_smallest: bool  # a float that fits no i32 is its smallest number, as one instruction has it
     has_int8_dot: bool  # sums of four 8-bit products in 32 bits (VNNI, dotprod)
+    has_byte_pairs: bool  # sums of two products of unsigned and signed bytes in 16 bits, which saturate (pmaddubsw)
     has_int8_tiles: bool  # products of small 8-bit matrices (i8mm)
     has_bf16_dot: bool  # sums of two bfloat16 products in float32
     has_byte_permute: bool  # any bytes out of two registers of 64 (VBMI)
@@ -103,6 +104,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
             converts_to_nearest=True,
             truncates_to_smallest=True,
             has_int8_dot="avx512vnni" in has or "avxvnni" in has,
+            has_byte_pairs="ssse3" in has,
             has_int8_tiles=False,
             has_bf16_dot="avx512bf16" in has,
             has_byte_permute="avx512vbmi" in has,
@@ -129,6 +131,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
         converts_to_nearest=False,  # LLVM finds AArch64's instruction for a rounded float by itself
         truncates_to_smallest=False,  # but to the nearest number
         has_int8_dot="dotprod" in has,
+        has_byte_pairs=False,
         has_int8_tiles="i8mm" in has,
         has_bf16_dot=arm and "bf16" in has,
         has_byte_permute=False,

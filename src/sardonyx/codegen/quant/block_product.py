@@ -14,6 +14,8 @@ The order of summation is that of the blocks, for tiles of any height.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded, MemRef
@@ -23,12 +25,13 @@ from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.experts import grouped_tile, skip_empty
 from sardonyx.codegen.matmul.matmul import multiply_add
-from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords
+from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords, dot_pairs, sum_halfwords
 from sardonyx.codegen.vector import VectorEmitter
-from sardonyx.kernel.quant.block_product import WORD, BlockProductKernel, has_planes
+from sardonyx.kernel.quant.block_product import PAIRS, WORD, BlockProductKernel, dots_of, has_planes, keeps_sums
 from sardonyx.target.target import Target
 
 _WORDS_AT_ONCE: Final = 8  # of a block that are written out; longer blocks have a loop
+_FEW_ROWS: Final = 2  # whose sums always stay in registers, and whose words are written out
 _CHAINS: Final = 4  # sums of integers at most that do not wait for each other
 _DOTS_OF_CHAIN: Final = 8  # dot products of a block that a further sum is worth
 
@@ -56,7 +59,8 @@ class _BlockProductEmitter:
             self.operands.append((tensor, {"unit": "1", "zero": "0"}.get(operand.inner, tensor.strides[-1])))
         self.tile = f.let(f"alloca [{kernel.heights[-1] * self.lanes} x float], align 64", "tile")
         self.level_bytes = kernel.level_bits // 8
-        self.planes = 2 if has_planes(kernel.level_bits, target) else 1
+        self.dots, self.keeps_sums = dots_of(kernel.bits, target), keeps_sums(target)
+        self.planes = 2 if has_planes(kernel.bits, kernel.level_bits, target) else 1
 
     def emit(self) -> None:
         f, k = self.f, self.k
@@ -152,47 +156,97 @@ class _BlockProductEmitter:
     def _tile(self, height: int, rows: list[list[str]], weights: str, scales: str, offsets: str) -> None:
         f, k, lanes = self.f, self.k, self.lanes
         zero = constant("f32", 0.0, lanes)
-        block = f.loop(0, self.blocks, 1, [(self.floats, zero)] * height)
+        kept = self.keeps_sums or height <= _FEW_ROWS
+        places = [f.element(self.tile, "float", number * lanes) for number in range(height)]
+        if not kept:
+            for place in places:
+                self.e.store(place, zero, "f32")
+        block = f.loop(0, self.blocks, 1, [(self.floats, zero)] * height if kept else [])
         at = f.element(weights, "i8", f.mul(block.index, k.words * lanes * 4))
         levels = [f.element(row[0], "i8", f.mul(block.index, k.block * self.level_bytes)) for row in rows]
         if k.offsets:
-            integers = [constant("i32", 0, lanes)] * height
+            starts = [lambda: constant("i32", 0, lanes)] * height
         else:
-            integers = [self._scalar(f.element(row[2], "i32", block.index), "i32") for row in rows]
-        if self.planes > 1:
-            integers += [constant("i32", 0, lanes)] * height  # of the high bytes
-        words, width = k.words, len(integers)
-        integers += [constant("i32", 0, lanes)] * (width * (self._chains(width) - 1))
-        if words > _WORDS_AT_ONCE:
-            inner = f.loop(0, words, _WORDS_AT_ONCE, [(self.integers, value) for value in integers])
-            here = f.element(at, "i8", f.mul(inner.index, lanes * 4))
-            beside = [f.element(each, "i8", f.mul(inner.index, WORD // k.bits * self.level_bytes)) for each in levels]
-            integers = f.end(inner, self._words(here, beside, inner.carry, _WORDS_AT_ONCE))
-        else:
-            integers = self._words(at, levels, integers, words)
-        while len(integers) > width:
-            half = len(integers) // 2
-            integers = [f.let(f"add {self.integers} {one}, {other}") for one, other in zip(integers[:half], integers[half:])]
-        if self.planes > 1:
-            integers = [self._joined(low, high) for low, high in zip(integers[:height], integers[height:])]
-        position = f.mul(block.index, lanes)
-        scale = self.e.load(f.element(scales, "float", position), "f32")
-        offset = self._offsets(offsets, position, scale)
+            starts = [partial(self._scalar, f.element(row[2], "i32", block.index), "i32") for row in rows]
+        integers = self._pairs(at, levels, starts) if self.dots == "pairs" else self._integers(at, levels, starts)
+
+        place = f.mul(block.index, lanes)
+        scale = self.e.load(f.element(scales, "float", place), "f32")
+        offset = self._offsets(offsets, place, scale)
         sums = []
-        for row, before, value in zip(rows, block.carry, integers):
+        before = block.carry if kept else [self.e.load(each, "f32") for each in places]
+        for row, sum_, value in zip(rows, before, integers):
             own = self._scalar(f.element(row[1], "float", block.index), "f32")
             both = f.let(f"fmul {self.floats} {scale}, {own}")
-            total = multiply_add(self.e, f.let(f"sitofp {self.integers} {value} to {self.floats}"), both, before, "f32")
+            total = multiply_add(self.e, f.let(f"sitofp {self.integers} {value} to {self.floats}"), both, sum_, "f32")
             if k.offsets:
                 correction = self._scalar(f.element(row[2], "float", block.index), "f32")
                 total = multiply_add(self.e, offset, correction, total, "f32")
             sums.append(total)
-        for number, total in enumerate(f.end(block, sums)):
-            self.e.store(f.element(self.tile, "float", number * lanes), total, "f32")
+        if not kept:
+            for each, total in zip(places, sums):
+                self.e.store(each, total, "f32")
+            f.end(block)
+            return
+        for each, total in zip(places, f.end(block, sums)):
+            self.e.store(each, total, "f32")
+
+    def _integers(self, weights: str, levels: list[str], starts: Sequence[Callable[[], str]]) -> list[str]:
+        """Sums of a block for each row, in lanes of 32 bits all along."""
+        f, k, lanes = self.f, self.k, self.lanes
+        integers = [start() for start in starts]
+        if self.planes > 1:
+            integers += [constant("i32", 0, lanes)] * len(levels)  # of the high bytes
+        words, width = k.words, len(integers)
+        at_once = self._words_at_once(len(levels))
+        integers += [constant("i32", 0, lanes)] * (width * (self._chains(width) - 1))
+        if words > at_once:
+            inner = f.loop(0, words, at_once, [(self.integers, value) for value in integers])
+            here, beside = self._moved(weights, levels, inner.index)
+            integers = f.end(inner, self._words(here, beside, inner.carry, at_once))
+        else:
+            integers = self._words(weights, levels, integers, words)
+        while len(integers) > width:
+            half = len(integers) // 2
+            integers = [f.let(f"add {self.integers} {one}, {other}") for one, other in zip(integers[:half], integers[half:])]
+        return self._joined(integers)
+
+    def _pairs(self, weights: str, levels: list[str], starts: Sequence[Callable[[], str]]) -> list[str]:
+        """The same by dot products in 16 bits, which are widened before they could overflow."""
+        f, k, lanes = self.f, self.k, self.lanes
+        halves, height = f"<{2 * lanes} x i16>", len(levels)
+        words = min(k.words, PAIRS[k.bits] * k.bits // 8)
+        zero = constant("i32", 0, lanes)
+        outer = f.loop(0, k.words, words, [(self.integers, zero)] * height) if k.words > words else None
+        here, beside = self._moved(weights, levels, outer.index) if outer else (weights, levels)
+        sums = ["zeroinitializer"] * (height * self.planes)
+        at_once = self._words_at_once(height)
+        if words > at_once:
+            inner = f.loop(0, words, at_once, [(halves, value) for value in sums])
+            sums = f.end(inner, self._words(*self._moved(here, beside, inner.index), inner.carry, at_once))
+        else:
+            sums = self._words(here, beside, sums, words)
+        totals = outer.carry if outer else [zero] * height
+        for plane in range(self.planes):
+            of_plane = sums[plane * height : (plane + 1) * height]
+            totals = [sum_halfwords(self.e, total, each, 256**plane, self.target) for total, each in zip(totals, of_plane)]
+        if outer:
+            totals = f.end(outer, totals)
+        return [f.let(f"add {self.integers} {total}, {start()}") for total, start in zip(totals, starts)]
+
+    def _words_at_once(self, height: int) -> int:
+        """How many words are written out. LLVM would put the words of a row together and keep all weights of many in memory."""
+        return _WORDS_AT_ONCE if self.keeps_sums or height <= _FEW_ROWS else 1
+
+    def _moved(self, weights: str, levels: list[str], words: str) -> tuple[str, list[str]]:
+        """So many words further."""
+        f = self.f
+        beside = [f.element(each, "i8", f.mul(words, WORD // self.k.bits * self.level_bytes)) for each in levels]
+        return f.element(weights, "i8", f.mul(words, self.lanes * 4)), beside
 
     def _chains(self, width: int) -> int:
         """Sums of integers that take turns: of few rows each dot product would wait for the one before it."""
-        dots = self.k.words * (8 // self.k.bits) * (1 if self.k.level_bits == 8 or self.planes > 1 else 2)
+        dots = self.k.words * (8 // self.k.bits) * (2 if self.dots == "halfwords" else 1)
         chains = 1
         while chains * 2 <= _CHAINS and chains * 2 * width <= _CHAINS and chains * 2 * _DOTS_OF_CHAIN <= dots:
             chains *= 2
@@ -207,10 +261,14 @@ class _BlockProductEmitter:
         wide = f.let(f"zext {self.e.type('u8')} {points} to {self.integers}")
         return f.let(f"fmul {self.floats} {f.let(f'sitofp {self.integers} {wide} to {self.floats}')}, {scale}")
 
-    def _joined(self, low: str, high: str) -> str:
-        """The sum of both planes."""
+    def _joined(self, integers: list[str]) -> list[str]:
+        """The sums of both planes."""
+        if self.planes == 1:
+            return integers
         f, kind, eight = self.f, self.integers, constant("i32", 8, self.lanes)
-        return f.let(f"add {kind} {low}, {f.let(f'shl {kind} {high}, {eight}')}")
+        half = len(integers) // 2
+        shifted = [f.let(f"shl {kind} {high}, {eight}") for high in integers[half:]]
+        return [f.let(f"add {kind} {low}, {high}") for low, high in zip(integers, shifted)]
 
     def _scalar(self, pointer: str, kind: str) -> str:
         return self.e.load_scalar(pointer, kind)
@@ -224,10 +282,11 @@ class _BlockProductEmitter:
             first = word * (WORD // k.bits)
             for four in range(8 // k.bits):
                 start = (first + 4 * four) * self.level_bytes
-                if k.level_bits == 8 or self.planes > 1:
+                if self.dots != "halfwords":
+                    dot = dot_bytes if self.dots == "bytes" else dot_pairs
                     part = self._masked(packed, four * k.bits, 0x01010101)
                     bytes_ = [f.element(each, "i8", start + 4 * plane) for plane in range(self.planes) for each in levels]
-                    following = [dot_bytes(self.e, total, part, self._scalar(each, "i32")) for total, each in zip(totals, bytes_)]
+                    following = [dot(self.e, total, part, self._scalar(each, "i32")) for total, each in zip(totals, bytes_)]
                     totals = [*totals[width:], *following]
                     continue
                 for half in range(2):

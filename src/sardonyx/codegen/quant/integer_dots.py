@@ -10,6 +10,11 @@ from sardonyx.kernel.quant.block_product import has_byte_dots
 from sardonyx.target.target import Target
 
 _EIGHT: Final = "splat (i16 8)"
+_PAIRS_OF_BYTES: Final = {
+    512: "llvm.x86.avx512.pmaddubs.w.512",
+    256: "llvm.x86.avx2.pmadd.ub.sw",
+    128: "llvm.x86.ssse3.pmadd.ub.sw.128",
+}
 
 
 def dot_bytes(e: VectorEmitter, total: str, unsigned: str, signed: str) -> str:
@@ -27,6 +32,24 @@ def dot_unsigned_bytes(e: VectorEmitter, total: str, unsigned: str, signed: str,
     for a, b in zip(unsigned_halfwords(e, unsigned), signed_halfwords(e, signed)):
         total = dot_halfwords(e, total, a, b, target)
     return total
+
+
+def dot_pairs(e: VectorEmitter, total: str, unsigned: str, signed: str) -> str:
+    """total, a vector of twice as many halfwords, + the two products of the bytes of each of them, where the machine has it.
+
+    Nothing may saturate: the caller sees to that (`PAIRS`).
+    """
+    f, width, kind = e.f, e.lanes * 32, e.type("i32")
+    bytes_, halves = f"<{4 * e.lanes} x i8>", f"<{2 * e.lanes} x i16>"
+    operands = [(bytes_, f.let(f"bitcast {kind} {value} to {bytes_}")) for value in (unsigned, signed)]
+    return f.let(f"add {halves} {total}, {f.call(halves, _PAIRS_OF_BYTES[width], *operands)}")
+
+
+def sum_halfwords(e: VectorEmitter, total: str, halves: str, factor: int, target: Target) -> str:
+    """total + the two halfwords of each lane, times a factor."""
+    kind, type_ = e.type("i32"), f"<{2 * e.lanes} x i16>"
+    factors = constant("i32", factor << 16 | factor, e.lanes)
+    return dot_halfwords(e, total, e.f.let(f"bitcast {type_} {halves} to {kind}"), factors, target)
 
 
 def unsigned_halfwords(e: VectorEmitter, quads: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
-from sardonyx.kernel.quant.block_product import HALFWORDS, QuantizeRowsKernel, has_planes, largest_level
+from sardonyx.kernel.quant.block_product import HALFWORDS, QuantizeRowsKernel
 from sardonyx.target.target import Target
 
 _LEAST: Final = 2.0**-100  # a block of smaller numbers is a block of zeros: dividing by them would overflow
@@ -30,8 +30,7 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
     a = Loaded(f, kernel.arguments)
     columns, blocks = a["columns"], a["blocks"]
     source, (row_stride,) = a.tensor("source")
-    most = float(largest_level(kernel.level_bits, target))
-    planes = has_planes(kernel.level_bits, target)
+    most = float(kernel.largest)
 
     unit = f.loop("%begin", "%end")
     row = f.let(f"udiv i64 {unit.index}, {blocks}", "i")
@@ -71,7 +70,7 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
         rounded = f.call(floats, f"llvm.roundeven.v{lanes}f32", (floats, scaled))
         whole = convert(e, rounded, "f32", "i32")
         total = f.let(f"add {integers} {total}, {whole}")
-        if planes:
+        if kernel.planes:
             _store_planes(e, whole, f.element(target_levels, level, number * lanes))
             continue
         if kernel.level_bits == 16:

@@ -9,9 +9,14 @@ what accuracy level 4 allows; sixteen lose about 2e-5 of the largest activation 
 A lane is a column. A word of 32 bits has 32 / bits weights of one column, in an order that needs no shuffling: byte j of a word
 holds the weights 4t + j for t = 0, 1, ..., the first in its lowest bits. So shifting and masking gives four weights in four bytes
 beside four activations of 8 bits (dot products of bytes), or two in halfwords beside two activations of 16 bits (dot products of
-halfwords), whose order is 0, 2, 1, 3 for that reason. Where the machine has dot products of bytes, activations of 16 bits are
-two planes of bytes, 256 * high + low: of every four, first the low bytes, then the high ones (`has_planes`). That takes as many
-dot products, but half as much shifting and masking.
+halfwords), whose order is 0, 2, 1, 3 for that reason. Which of them a product takes is one question (`dots_of`):
+
+    bytes      four at a time, where the machine adds them up in 32 bits
+    pairs      two at a time in 16 bits, which are exact for weights of up to 4 bits and become 32 bits before they could overflow
+    halfwords  two at a time in 32 bits, on any machine
+
+With the first two, activations of 16 bits are two planes of bytes, 256 * high + low: of every four, first the low bytes, then the
+high ones (`has_planes`). That takes as many dot products, but half as much shifting and masking.
 
     weights   [strip][block][word][lane] u32
     scales    [strip][block][lane] f32
@@ -35,8 +40,10 @@ from sardonyx.target.tiles import rows_in_registers
 
 LevelBits: TypeAlias = Literal[8, 16]
 Offsets: TypeAlias = Literal["", "u8", "f32"]
+Dots: TypeAlias = Literal["bytes", "pairs", "halfwords"]
 
 WORD: Final = 32  # bits
+PAIRS: Final = {2: 32, 4: 8}  # sums of two products that 16 bits hold, by the bits of a weight
 HALFWORDS: Final = (0, 2, 1, 3)  # which of four activations stands where, if they have 16 bits
 _ROUNDED: Final = (1, 2, 4, 8)  # heights of tiles that are made if the number of rows is not known; and the tallest
 
@@ -46,19 +53,34 @@ def has_byte_dots(target: Target) -> bool:
     return target.has_int8_dot and target.architecture == "x86_64"
 
 
-def has_planes(level_bits: int, target: Target) -> bool:
+def dots_of(bits: int, target: Target) -> Dots:
+    """The dot products that weights of so many bits are multiplied by."""
+    if has_byte_dots(target):
+        return "bytes"
+    return "pairs" if target.has_byte_pairs and bits in PAIRS else "halfwords"
+
+
+def level_bits_of(bits: int, target: Target, *, wants_bytes: bool) -> LevelBits:
+    """The bits of an activation: 8 where they are allowed and faster than 16."""
+    return 8 if wants_bytes and dots_of(bits, target) != "halfwords" else 16
+
+
+def has_planes(bits: int, level_bits: int, target: Target) -> bool:
     """Whether activations of 16 bits are two planes of bytes."""
-    return level_bits == 16 and has_byte_dots(target)
+    return level_bits == 16 and dots_of(bits, target) != "halfwords"
 
 
-def largest_level(level_bits: int, target: Target) -> int:
-    """The largest integer that an activation becomes: its high byte must not overflow."""
-    return 127 * 256 + 127 if has_planes(level_bits, target) else (1 << (level_bits - 1)) - 1
+def keeps_sums(target: Target) -> bool:
+    """Whether sums of floats stay in registers while integers are added up. Few registers hold more rows without them."""
+    return target.registers >= 32
 
 
-def tallest(level_bits: int, target: Target) -> int:
-    """The most rows of a tile: each takes one sum of integers, or one for each plane, and one of floats."""
-    return rows_in_registers(target, 3, 7) if has_planes(level_bits, target) else rows_in_registers(target, 2, 8)
+def tallest(bits: int, level_bits: int, target: Target) -> int:
+    """The most rows of a tile: each takes one sum of integers, or one for each plane, and one of floats if they are kept."""
+    planes = 2 if has_planes(bits, level_bits, target) else 1
+    if keeps_sums(target):
+        return rows_in_registers(target, planes + 1, 7 if planes > 1 else 8)
+    return rows_in_registers(target, planes, 6)
 
 
 def heights(rows: Dim, most: int) -> tuple[int, ...]:
@@ -83,11 +105,17 @@ class QuantizeRowsKernel:
     level_bits: LevelBits
     block: int
     middle: int
+    planes: bool = False  # levels of 16 bits are two planes of bytes
 
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        return f"quantize_rows|{self.type}|{self.level_bits}|{self.block}|{self.middle}"
+        return f"quantize_rows|{self.type}|{self.level_bits}|{self.block}|{self.middle}{'|planes' if self.planes else ''}"
+
+    @property
+    def largest(self) -> int:
+        """The largest integer that an activation becomes: the high byte of two must not overflow."""
+        return 127 * 256 + 127 if self.planes else (1 << (self.level_bits - 1)) - 1
 
     @property
     def arguments(self) -> Arguments:

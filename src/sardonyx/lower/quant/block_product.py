@@ -17,10 +17,10 @@ from sardonyx.kernel.expr import Expr, load
 from sardonyx.kernel.quant.block_product import (
     WORD,
     BlockProductKernel,
-    LevelBits,
     QuantizeRowsKernel,
-    has_byte_dots,
+    has_planes,
     heights,
+    level_bits_of,
     tallest,
     units,
 )
@@ -87,10 +87,13 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
     blocks = -(-int(attrs["K"]) // block)
     ctx.check_equal(ctx.shape(given(node, 0))[-1], int(attrs["K"]))
     has_points = len(node.inputs) > 3 and node.inputs[3] is not None
-    wants_bytes = attrs.get("accuracy_level") == BYTE_LEVEL and has_byte_dots(ctx.target)
-    level_bits: LevelBits = 8 if wants_bytes else 16
+    level_bits = level_bits_of(bits, ctx.target, wants_bytes=attrs.get("accuracy_level") == BYTE_LEVEL)
     quantize = QuantizeRowsKernel(
-        type=ctx.dtype(given(node, 0)).name, level_bits=level_bits, block=block, middle=0 if has_points else 1 << (bits - 1)
+        type=ctx.dtype(given(node, 0)).name,
+        level_bits=level_bits,
+        block=block,
+        middle=0 if has_points else 1 << (bits - 1),
+        planes=has_planes(bits, level_bits, ctx.target),
     )
     levels, scales, corrections = _quantized(ctx, group, given(node, 0), quantize, blocks)
     weights, weight_scales, offsets = _packed(ctx, node, bits, block, blocks)
@@ -108,7 +111,7 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
         for own in merged:
             own.insert(0, 0)
     *batch, rows, columns = sizes
-    most = tallest(level_bits, ctx.target)
+    most = tallest(bits, level_bits, ctx.target)
     kernel = BlockProductKernel(
         bits=bits,
         block=block,

@@ -33,7 +33,8 @@ from sardonyx.kernel.quant.block_product import (
     BlockProductKernel,
     LevelBits,
     QuantizeRowsKernel,
-    has_byte_dots,
+    has_planes,
+    level_bits_of,
     tallest,
 )
 from sardonyx.lower.derived import numbers
@@ -207,15 +208,18 @@ class _Experts:
         self.pairs = self.tokens * self.wanted
         self.fault = out_of_range(ctx, self.node, 0)  # never reported: the indices are our own
         self.nodes = (self.node.label,)
-        self.level_bits: LevelBits = 8 if self.attrs.get("accuracy_level") == BYTE_LEVEL and has_byte_dots(ctx.target) else 16
         layers = [layer for layer in found if layer is not None]
         self.height = min(self._tallest(layer) for layer in layers)
 
     def _tallest(self, layer: _Layer) -> int:
         target = self.ctx.target
         if layer.bits:
-            return tallest(self.level_bits, target)
+            return tallest(layer.bits, self._level_bits(layer), target)
         return tallest_tile(target, strip_vectors(layer.outputs, "f32", target))
+
+    def _level_bits(self, layer: _Layer) -> LevelBits:
+        wants_bytes = self.attrs.get("accuracy_level") == BYTE_LEVEL
+        return level_bits_of(layer.bits, self.ctx.target, wants_bytes=wants_bytes)
 
     def lower(self) -> None:
         """All steps."""
@@ -338,8 +342,14 @@ class _Experts:
             middle = 0 if layer.points is not None else 1 << (layer.bits - 1) if layer.bits else 0
             kernel = None
             if layer.bits:
-                name = rows.buffer.dtype.name
-                kernel = QuantizeRowsKernel(type=name, level_bits=self.level_bits, block=layer.block, middle=middle)
+                level_bits = self._level_bits(layer)
+                kernel = QuantizeRowsKernel(
+                    type=rows.buffer.dtype.name,
+                    level_bits=level_bits,
+                    block=layer.block,
+                    middle=middle,
+                    planes=has_planes(layer.bits, level_bits, self.ctx.target),
+                )
             if kernel not in made:
                 blocks = layer.inputs // layer.block if kernel else 0
                 made[kernel] = quantized_rows(self.ctx, self.group, rows, kernel, blocks) if kernel else [self._floats(rows)]
@@ -439,7 +449,7 @@ class _Experts:
         kernel = BlockProductKernel(
             bits=bits,
             block=layer.block,
-            level_bits=self.level_bits,
+            level_bits=self._level_bits(layer),
             offsets="" if offsets is None else "u8",
             batch=1,
             rows=self.height,

@@ -33,6 +33,8 @@ from sardonyx.kernel.rnn.rnn import RecurrentKernel, RecurrentPass, tile_sizes
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
+_TOGETHER: Final = 2  # places of a tile whose gates are computed at once: more gain nothing
+_LINE: Final = 64  # bytes of a line of the caches
 _BYTE_TILES: Final = (4, 2, 1)  # heights, of sums of integers
 
 
@@ -378,10 +380,23 @@ class _RecurrentEmitter:
         height = f.add(least, f.let(f"zext i1 {more} to i64", "i"))
         at = f.element(source, "i8", f.mul(row, row_bytes))
         behind = self._unless_ended(one, step, row, height, block, count)
+        self._fetch_projected(step, row, height, block, count)
         self.tiles.call_any(tile, height, range(1, most + 1), replace(arguments, a=at))
         self._gates(one, step, planes, row, height, block, count)
         self._go_on(behind)
         f.end(loop)
+
+    def _fetch_projected(self, step: _Step, row: str, height: str, block: str, count: int) -> None:
+        """Have the products of a tile's inputs brought near while those of its states are computed: rows lie far apart."""
+        f = self.f
+        if self.projected is None:
+            return
+        rows = f.loop(0, height)
+        index = f.add(row, rows.index)
+        at = self._projected_at(step, self._time(step, index)[1], index, f.mul(block, self.lanes))
+        for line in range(0, count * self.k.gates * self.lanes * self.bytes, _LINE):
+            f.fetch_ahead(f.element(at, "i8", line))
+        f.end(rows)
 
     def _unless_ended(self, one: RecurrentPass, step: _Step, row: str, height: str, block: str, count: int) -> str:
         """What follows, up to `_go_on`, is for rows of which a sequence goes on; if all have ended, they keep their state."""
@@ -418,33 +433,39 @@ class _RecurrentEmitter:
     # What becomes of the sums
 
     def _gates(self, one: RecurrentPass, step: _Step, planes: list[str], row: str, height: str, block: str, count: int) -> None:
+        """Gates and new states of a tile, at two places together: each of their operations waits for the one before it.
+
+        If the places are odd in number, the last one is computed twice: all is read before anything is written.
+        """
         f = self.f
         kind = self.e.type(self.k.type)
-        rows = f.loop(0, height)
-        index = f.add(row, rows.index)
-        is_running, time = self._time(step, index)
-        blocks = f.loop(0, count) if count > 1 else None
-        number = f.mul(rows.index, count)
-        here = block
-        if blocks is not None:
-            number, here = f.add(number, blocks.index), f.add(block, blocks.index)
-        sums = f.element(self.tile, kind, f.mul(number, one.gates))
-        column = f.mul(here, self.lanes)
+        total = f.mul(height, count)
+        place = f.loop(0, total, _TOGETHER)
+        last = f.sub(total, 1)
         results = [one.output] if one.output is not None and self.result is not None else []
         roots = [*(value for _, value in one.stores), *results, *one.traces]
-        known = self._known(roots, step, planes, index, column, sums, is_running, time)
-        made = self.e.emit(roots, known)
-        parts = itertools.count()
-        for (slot, _), value in zip(one.stores, made):
-            plane = step.written if slot == 0 else planes[slot + 1]
-            at = self._in_part(next(parts), column) if slot == 0 else column
-            self.e.store(self._pointer(plane, index, at), value, self.k.type)
-        tensors = [*([self.result] if results and self.result is not None else []), *self.traces[id(one)]]
-        for tensor, value in zip(tensors, made[len(one.stores) :], strict=True):
-            self._store_outside(self._outside(tensor, step, time, index, column), value, f.sub(self.hidden, column))
-        if blocks is not None:
-            f.end(blocks)
-        f.end(rows)
+        places = []
+        for offset in range(_TOGETHER if total != "1" else 1):
+            number = f.min(f.add(place.index, offset), last) if offset else place.index
+            index, here = f.add(row, number), block
+            if count > 1:
+                index = f.add(row, f.let(f"udiv i64 {number}, {count}", "i"))
+                here = f.add(block, f.let(f"urem i64 {number}, {count}", "i"))
+            is_running, time = self._time(step, index)
+            sums = f.element(self.tile, kind, f.mul(number, one.gates))
+            column = f.mul(here, self.lanes)
+            known = self._known(roots, step, planes, index, column, sums, is_running, time)
+            places.append((index, column, time, known))
+        for (index, column, time, _), made in zip(places, self.e.emit_together(roots, [known for *_, known in places])):
+            parts = itertools.count()
+            for (slot, _), value in zip(one.stores, made):
+                plane = step.written if slot == 0 else planes[slot + 1]
+                at = self._in_part(next(parts), column) if slot == 0 else column
+                self.e.store(self._pointer(plane, index, at), value, self.k.type)
+            tensors = [*([self.result] if results and self.result is not None else []), *self.traces[id(one)]]
+            for tensor, value in zip(tensors, made[len(one.stores) :], strict=True):
+                self._store_outside(self._outside(tensor, step, time, index, column), value, f.sub(self.hidden, column))
+        f.end(place)
 
     def _outside(self, tensor: MemRef, step: _Step, time: str, row: str, column: str) -> str:
         """Where a tensor of the outside has what belongs to a time, row and column."""
@@ -452,6 +473,14 @@ class _RecurrentEmitter:
         by_time, by_direction, by_row = tensor.strides
         offset = f.add(f.mul(time, by_time), f.mul(step.direction, by_direction))
         return f.element(tensor.base, self.outer, f.add(f.add(offset, f.mul(row, by_row)), column))
+
+    def _projected_at(self, step: _Step, time: str, row: str, column: str) -> str:
+        """Where the products of the inputs of a time, row and column lie, of all gates."""
+        f = self.f
+        assert self.projected is not None
+        by_time, by_row, by_direction = self.projected.strides
+        offset = f.add(f.add(f.mul(time, by_time), f.mul(row, by_row)), f.mul(step.direction, by_direction))
+        return f.element(self.projected.base, self.element, f.add(offset, f.mul(column, self.k.gates)))
 
     def _time(self, step: _Step, row: str) -> tuple[str, str]:
         """Whether a row's sequence goes on at this step, and which of its times it is."""
@@ -479,9 +508,7 @@ class _RecurrentEmitter:
         f, k, kind = self.f, self.k, self.k.type
         inputs: list[str] = []
         if self.projected is not None:
-            by_time, by_row, by_direction = self.projected.strides
-            offset = f.add(f.add(f.mul(time, by_time), f.mul(row, by_row)), f.mul(step.direction, by_direction))
-            base = f.element(self.projected.base, self.element, f.add(offset, f.mul(column, k.gates)))
+            base = self._projected_at(step, time, row, column)
             inputs = [f.element(base, self.element, gate * self.lanes) for gate in range(k.gates)]
         elif self.ahead is not None:
             inputs = self.ahead.projected(step.direction, step.time, column)

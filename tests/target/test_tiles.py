@@ -24,8 +24,9 @@ def test_sums_and_what_else_a_tile_holds_fit_the_registers(target: Target, vecto
     element = 0 if target.has_broadcast_operands else 1
     assert rows * vectors + vectors + element <= target.registers < (rows + 1) * vectors + vectors + element
     assert 1 <= tallest_tile(target, vectors) <= tallest(target, vectors) <= rows
-    for bits in (8, 16):
-        assert block_product.tallest(bits, target) * 2 < target.registers
+    for bits in (2, 4, 8):
+        for level_bits in (8, 16):
+            assert block_product.tallest(bits, level_bits, target) * 2 < target.registers
 
 
 def test_there_is_always_a_row() -> None:

@@ -26,7 +26,8 @@ def test_sums_and_what_else_a_tile_holds_fit_the_registers(target: Target, vecto
     assert 1 <= tallest_tile(target, vectors) <= tallest(target, vectors) <= rows
     for bits in (2, 4, 8):
         for level_bits in (8, 16):
-            assert block_product.tallest(bits, level_bits, target) * 2 < target.registers
+            sums = 1 + block_product.has_planes(bits, level_bits, target) + block_product.keeps_sums(target)
+            assert block_product.tallest(bits, level_bits, target) * sums < target.registers
 
 
 def test_there_is_always_a_row() -> None:

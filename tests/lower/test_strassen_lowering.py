@@ -17,14 +17,15 @@ from onnx import TensorProto, helper, numpy_helper
 import sardonyx as sx
 from guarded_session import guarded_feeds, guarded_memory
 from native_support import compile_native, run_native
+from sardonyx.codegen.host import host
 from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx import load
 from sardonyx.ir.builder import make_attr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.matmul.matmul import MatMulKernel
+from sardonyx.kernel.matmul.matmul import MatMulKernel, strip_vectors
 from sardonyx.kernel.matmul.strassen import MOST_APART, StrassenKernel
-from sardonyx.lower.matmul.strassen import LEAST_DEPTH, LEAST_ROWS
+from sardonyx.lower.matmul.strassen import LEAST_COLUMNS, LEAST_DEPTH, LEAST_ROWS
 from sardonyx.program.steps import KernelStep
 from targets import names_here
 
@@ -134,7 +135,7 @@ layers = st.builds(
         st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(LEAST_ROWS, 50)),
         st.tuples(st.just(1), st.integers(150, 200)),
     ),
-    columns=st.integers(65, 330),
+    columns=st.integers(LEAST_COLUMNS, 500),
     depth=st.integers(DEPTH // 2, DEPTH // 2 + 20).map(lambda half: 2 * half),
     after=st.sampled_from(["", "bias", "Gelu", "residual"]),
     named=st.booleans(),
@@ -263,14 +264,15 @@ def test_it_needs_enough_of_every_axis() -> None:
     assert not is_halved(product_of(numbers(0, DEPTH, 256), ("n", LEAST_ROWS - 1)))
     assert not is_halved(product_of(numbers(0, DEPTH - 2, 256)))
     assert not is_halved(product_of(numbers(0, DEPTH + 1, 256)))
-    assert not is_halved(product_of(numbers(0, DEPTH, 16)))
+    assert not is_halved(product_of(numbers(0, DEPTH, LEAST_COLUMNS - 1)))
 
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_columns_that_go_together_have_to_be_alike(transposed: bool) -> None:
     weights = numbers(0, DEPTH, 512)
+    strip = strip_vectors(512, "f32", host(), 64, DEPTH) * host().lanes
     for scale in (1.0, 1e-3, 0.0, np.nan):
-        weights[:, 64:128] *= np.float32(scale)
+        weights[:, strip : 2 * strip] *= np.float32(scale)
         node = helper.make_node("Gemm", ["m", "w"], ["y"], transB=int(transposed))
         content = model(
             [helper.make_node("Reshape", ["x", "s"], ["m"]), node],

@@ -178,6 +178,24 @@ def test_open_rows_are_computed_in_halves_if_there_are_many_and_plainly_if_there
                 assert (found.tobytes() != exact.tobytes()) == (rows[-1] >= LEAST_ROWS)
 
 
+def test_strips_come_once_for_groups_of_about_as_many_blocks() -> None:
+    caches, depth = host().caches, 3072
+    for rows in (64, 197, 1500):
+        _, compiled = compile_native(marked(product_of(numbers(0, depth, 256), (1, rows))))
+        steps = (each for each in compiled.lowered.steps if isinstance(each, KernelStep))
+        (step,) = (each for each in steps if isinstance(each.kernel, StrassenKernel))
+        group = step.arguments[step.kernel.arguments.position("group")]
+        assert isinstance(group, int)
+        half = -(-rows // 2)
+        blocks = -(-half // step.kernel.rows)
+        groups = -(-blocks // group)
+        block_bytes = 4 * step.kernel.rows * depth * 4
+        room = max(4 * caches.l2, caches.l3 // 8)
+        assert group == 1 or group * block_bytes <= room
+        assert groups == -(-blocks // max(room // block_bytes, 1))
+        assert groups * group - blocks < groups
+
+
 def test_threads_give_the_same_bits() -> None:
     for layer in (Layer((3, 70), 512, after="Gelu"), Layer((1, 190), 384)):
         feeds = layer.feeds()

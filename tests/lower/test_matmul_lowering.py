@@ -155,7 +155,14 @@ def test_strips_that_stay_in_the_second_cache_are_not_fetched() -> None:
     assert group == here(8).caches.l2 // 2 // (4 * 200 * kernel.rows)
 
 
-def test_tiles_of_many_rows_do_not_wait_for_strips() -> None:
+def test_few_rows_take_no_longer_than_their_strip_does_to_come() -> None:
+    _, _, _, kernel, _ = tiled(3, 1200, 600)
+    assert not kernel.fetches
+    _, _, _, kernel, _ = tiled(4, 1200, 600)
+    assert kernel.fetches
+
+
+def test_tiles_of_many_sums_do_not_wait_for_strips() -> None:
     _, _, _, kernel, _ = tiled(50, 1200, 600, lanes=16)
     assert not kernel.fetches
 

@@ -90,6 +90,7 @@ def test_all_that_changes_the_code_changes_the_key() -> None:
         kernel(unit_depth=False),
         kernel(whole=False),
         kernel(epilogue=relu),
+        kernel(fetches=True),
     ]
     assert len({one.key for one in kernels}) == len(kernels)
     assert kernel().key == kernel().key
@@ -98,6 +99,12 @@ def test_all_that_changes_the_code_changes_the_key() -> None:
 def test_a_tile_taller_than_its_block_is_refused() -> None:
     with pytest.raises(ValueError, match="at most 6 rows"):
         kernel(heights=(7,))
+
+
+@pytest.mark.parametrize("change", [{"b": "rows"}, {"unit_depth": False}])
+def test_only_strips_of_a_packed_matrix_are_fetched(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="strips of a packed B"):
+        kernel(fetches=True, **change)
 
 
 def test_an_epilogue_tells_what_it_reads_and_how_long_it_is() -> None:

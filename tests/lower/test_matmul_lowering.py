@@ -123,6 +123,50 @@ def test_products_of_all_types(kind: str, constant: bool) -> None:
         assert_native_agrees(content, {"a": a} if constant else {"a": a, "b": b}, rtol=tolerance, atol=tolerance)
 
 
+def tiled(rows: Any, depth: int, columns: int, lanes: int = 8) -> tuple[Graph, Compiled, Array, MatMulKernel, int]:
+    """A product with a constant for 16 registers, its constant and kernel, and the blocks of a group."""
+    b = numbers(2, (depth, columns))
+    node = helper.make_node("MatMul", ["a", "b"], ["y"])
+    content = model([node], {"a": ("float32", [rows, depth])}, {"b": b}, {"y": "float32"})
+    graph, compiled = compile_native(content, target=here(lanes).name)
+    (step,) = (step for step in compiled.lowered.steps if isinstance(step, KernelStep))
+    assert isinstance(step.kernel, MatMulKernel)
+    group = step.arguments[step.kernel.arguments.position("group")]
+    assert isinstance(group, int)
+    return graph, compiled, b, step.kernel, group
+
+
+def test_strips_from_beyond_the_second_cache_pass_once_and_are_fetched() -> None:
+    caches = here(8).caches
+    depth, columns = 1100, caches.l2 // 2 // 4400 + 37  # in blocks of the depth, with a last strip that is not full
+    graph, compiled, b, kernel, group = tiled("M", depth, columns)
+    assert kernel.fetches
+    assert kernel.deep
+    assert group == max(caches.l3 // 8, caches.l2 // 2) // (4 * depth * kernel.rows)
+    for rows in (1, 3, 4, 7, 40):
+        a = numbers(rows, (rows, depth))
+        (actual,) = run_native(graph, compiled, {"a": a})
+        np.testing.assert_allclose(actual, a @ b, rtol=1e-4, atol=1e-3)
+
+
+def test_strips_that_stay_in_the_second_cache_are_not_fetched() -> None:
+    _, _, _, kernel, group = tiled(50, 200, 200)
+    assert not kernel.fetches
+    assert group == here(8).caches.l2 // 2 // (4 * 200 * kernel.rows)
+
+
+def test_few_rows_take_no_longer_than_their_strip_does_to_come() -> None:
+    _, _, _, kernel, _ = tiled(3, 1200, 600)
+    assert not kernel.fetches
+    _, _, _, kernel, _ = tiled(4, 1200, 600)
+    assert kernel.fetches
+
+
+def test_tiles_of_many_sums_do_not_wait_for_strips() -> None:
+    _, _, _, kernel, _ = tiled(50, 1200, 600, lanes=16)
+    assert not kernel.fetches
+
+
 @cache
 def symbolic_program() -> tuple[bytes, Graph, Compiled]:
     """One compilation for every shape: all sizes are symbols."""

@@ -17,14 +17,15 @@ from onnx import TensorProto, helper, numpy_helper
 import sardonyx as sx
 from guarded_session import guarded_feeds, guarded_memory
 from native_support import compile_native, run_native
+from sardonyx.codegen.host import host
 from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx import load
 from sardonyx.ir.builder import make_attr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.matmul.matmul import MatMulKernel
+from sardonyx.kernel.matmul.matmul import MatMulKernel, strip_vectors
 from sardonyx.kernel.matmul.strassen import MOST_APART, StrassenKernel
-from sardonyx.lower.matmul.strassen import LEAST_DEPTH, LEAST_ROWS
+from sardonyx.lower.matmul.strassen import LEAST_COLUMNS, LEAST_DEPTH, LEAST_ROWS
 from sardonyx.program.steps import KernelStep
 from targets import names_here
 
@@ -134,7 +135,7 @@ layers = st.builds(
         st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(LEAST_ROWS, 50)),
         st.tuples(st.just(1), st.integers(150, 200)),
     ),
-    columns=st.integers(65, 330),
+    columns=st.integers(LEAST_COLUMNS, 500),
     depth=st.integers(DEPTH // 2, DEPTH // 2 + 20).map(lambda half: 2 * half),
     after=st.sampled_from(["", "bias", "Gelu", "residual"]),
     named=st.booleans(),
@@ -175,6 +176,24 @@ def test_open_rows_are_computed_in_halves_if_there_are_many_and_plainly_if_there
             assert_close(found, layer.expected(feeds))
             if rows != (1, 1):  # of which even and odd k are summed apart
                 assert (found.tobytes() != exact.tobytes()) == (rows[-1] >= LEAST_ROWS)
+
+
+def test_strips_come_once_for_groups_of_about_as_many_blocks() -> None:
+    caches, depth = host().caches, 3072
+    for rows in (64, 197, 1500):
+        _, compiled = compile_native(marked(product_of(numbers(0, depth, 256), (1, rows))))
+        steps = (each for each in compiled.lowered.steps if isinstance(each, KernelStep))
+        (step,) = (each for each in steps if isinstance(each.kernel, StrassenKernel))
+        group = step.arguments[step.kernel.arguments.position("group")]
+        assert isinstance(group, int)
+        half = -(-rows // 2)
+        blocks = -(-half // step.kernel.rows)
+        groups = -(-blocks // group)
+        block_bytes = 4 * step.kernel.rows * depth * 4
+        room = max(4 * caches.l2, caches.l3 // 8)
+        assert group == 1 or group * block_bytes <= room
+        assert groups == -(-blocks // max(room // block_bytes, 1))
+        assert groups * group - blocks < groups
 
 
 def test_threads_give_the_same_bits() -> None:
@@ -263,14 +282,15 @@ def test_it_needs_enough_of_every_axis() -> None:
     assert not is_halved(product_of(numbers(0, DEPTH, 256), ("n", LEAST_ROWS - 1)))
     assert not is_halved(product_of(numbers(0, DEPTH - 2, 256)))
     assert not is_halved(product_of(numbers(0, DEPTH + 1, 256)))
-    assert not is_halved(product_of(numbers(0, DEPTH, 16)))
+    assert not is_halved(product_of(numbers(0, DEPTH, LEAST_COLUMNS - 1)))
 
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_columns_that_go_together_have_to_be_alike(transposed: bool) -> None:
     weights = numbers(0, DEPTH, 512)
+    strip = strip_vectors(512, "f32", host(), 64, DEPTH) * host().lanes
     for scale in (1.0, 1e-3, 0.0, np.nan):
-        weights[:, 64:128] *= np.float32(scale)
+        weights[:, strip : 2 * strip] *= np.float32(scale)
         node = helper.make_node("Gemm", ["m", "w"], ["y"], transB=int(transposed))
         content = model(
             [helper.make_node("Reshape", ["x", "s"], ["m"]), node],

@@ -7,6 +7,7 @@
       epilogue: in registers if it is short and the strip is full, else from a tile on the stack, by a function of its own
 
 A deep product does so for a block of k at a time (`codegen.depth_blocks`).
+A product that fetches brings the next strip to the second cache meanwhile, each tile of a strip its share of it, evenly.
 Tiles too low to keep the multipliers busy sum even and odd k apart and join them at the end, always in the same order.
 """
 
@@ -23,7 +24,7 @@ from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, FLOATS
-from sardonyx.kernel.matmul.matmul import MatMulKernel, vector_lanes
+from sardonyx.kernel.matmul.matmul import FETCHING_ROWS, MatMulKernel, vector_lanes
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
@@ -33,6 +34,7 @@ _SHORT: Final = 6  # operations up to which an epilogue is written out for every
 _FEW_CONSTANTS: Final = 2  # that may take registers from the sums of a tile
 _CHAINS: Final = 8  # sums in flight that keep the multipliers busy
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
+_LINE: Final = 64  # bytes of the cache
 
 
 def emit_matmul_kernel(kernel: MatMulKernel, name: str, target: Target) -> FunctionBuilder:
@@ -60,6 +62,7 @@ class TileLoop:
     unroll: int
     offsets: list[tuple[int, str]]  # for each row, which pointer reaches it, and how many bytes on
     masks: list[str] | None  # of B's vectors
+    fetches: bool  # the last of the moving pointers is to what is fetched
 
 
 class MatMulEmitter:
@@ -92,6 +95,7 @@ class MatMulEmitter:
             self.row_strides.append(row)
             self.column_strides.append({"unit": "1", "zero": "0"}.get(operand.inner, column))
         self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
+        self.ahead = ("", "")  # of a tile that fetches: from where on, and how many bytes for one k
         self.tile = f.let(f"alloca [{kernel.heights[-1] * self.strip} x {self.element}], align 64", "tile")
         most = max(kernel.heights[-1] * kernel.vectors, 2 * _CHAINS)
         self.in_blocks = DepthBlocks(f, self.e.type(kernel.type), most) if kernel.deep else None
@@ -114,13 +118,15 @@ class MatMulEmitter:
             batch, strip, row, height = [tile.group], tile.strip, tile.row, tile.height
             skip_empty(f, tile, following)
         else:
-            unit, batch, strip, row, height = self._tiles_in_order()
+            unit, batch, strip, row, height, share = self._tiles_in_order()
         column = f.mul(strip, self.strip)
         count = f.sub(self.columns, column)
 
         a = self.first_row(batch, row)
         b_start = f.mul(strip, self.b_stride) if self.k.b == "packed" else column
         b = f.element(self.b, memory_type(self.k.b_type), self.offset_of(batch, self.b_batch, b_start, "1"))
+        if self.k.fetches:
+            self.ahead = self._fetched(strip, share, b)
         pointers = []
         for number, operand in enumerate(self.k.epilogue.operands):
             offset = self.offset_of(batch, self.batch_strides[number], row, self.row_strides[number])
@@ -143,8 +149,8 @@ class MatMulEmitter:
         f.label(following)
         f.end(unit)
 
-    def _tiles_in_order(self) -> tuple[Loop, list[str], str, str, str]:
-        """The loop over tiles; the batch indices, strip, first row and height of each."""
+    def _tiles_in_order(self) -> tuple[Loop, list[str], str, str, str, tuple[str, str]]:
+        """The loop over tiles; the batch indices, strip, first row and height of each; which of how many of its strip it is."""
         f = self.f
         blocks = self.ceildiv(self.rows, self.k.rows)
         strips = self.ceildiv(self.columns, self.strip)
@@ -160,11 +166,21 @@ class MatMulEmitter:
         first = f.mul(group, self.group)
         in_group = f.min(f.sub(blocks, first), self.group)
         strip = f.let(f"udiv i64 {position}, {in_group}", "i")
-        block = f.add(first, f.sub(position, f.mul(strip, in_group)))
+        of_strip = f.sub(position, f.mul(strip, in_group))
+        block = f.add(first, of_strip)
         row = f.add(f.mul(block, base), f.min(block, higher))
         is_higher = f.let(f"icmp slt i64 {block}, {higher}", "c")
         height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
-        return unit, batch, strip, row, height
+        return unit, batch, strip, row, height, (of_strip, in_group)
+
+    def _fetched(self, strip: str, share: tuple[str, str], b: str) -> tuple[str, str]:
+        """What a tile brings to the cache: a share of the next strip, of the last one what is there already."""
+        f, (number, tiles) = self.f, share
+        row_bytes = self.strip * BITS[self.k.b_type] // 8
+        bytes_ = f.min(f.let(f"udiv i64 {f.add(tiles, row_bytes - 1)}, {tiles}", "i"), str(_LINE))
+        is_last = f.let(f"icmp sge i64 {f.add(strip, 1)}, {self.ceildiv(self.columns, self.strip)}", "c")
+        start = f.mul(f.add(f.mul(number, bytes_), row_bytes), self.depth)
+        return f.element(b, "i8", f.let(f"select i1 {is_last}, i64 0, i64 {start}", "i")), bytes_
 
     def first_row(self, batch: list[str], row: str) -> str:
         """Where a row of A begins."""
@@ -265,7 +281,9 @@ class MatMulEmitter:
             masks = [self.e.mask_below(f.sub(count, number * self.lanes)) for number in range(vectors)]
         offsets, starts = self.row_pointers(height, actual, a, exact)
         sums = [constant(self.k.type, 0, self.lanes)] * (size * sets)
-        sums = self.accumulate(TileLoop(size, sets, unroll, offsets, masks), [b, *starts], sums)
+        fetches = self.k.fetches and height >= FETCHING_ROWS
+        moving = [b, *starts, self.ahead[0]] if fetches else [b, *starts]
+        sums = self.accumulate(TileLoop(size, sets, unroll, offsets, masks, fetches), moving, sums)
         add = "fadd" if self.k.type in FLOATS else "add"
         while sets > 1:
             sets //= 2
@@ -273,7 +291,7 @@ class MatMulEmitter:
         return sums
 
     def accumulate(self, tile: TileLoop, moving: list[str], sums: list[str]) -> list[str]:
-        """All products along the depth, added to sums; `moving` are the pointers to B and to the rows of A."""
+        """All products along the depth, added to sums; `moving` are the pointers to B, to rows of A, and to what is fetched."""
         if self.in_blocks is None:
             return self.walk(tile, self.depth, moving, sums)[1]
 
@@ -296,7 +314,7 @@ class MatMulEmitter:
             for step in range(steps):
                 at = (step * tile.size) % used
                 carried, now[at : at + tile.size] = self._step(carried, tile, now[at : at + tile.size], step)
-            ended = f.end(loop, [*self._advance(carried, steps), *now])
+            ended = f.end(loop, [*self._advance(carried, tile, steps), *now])
             moving, sums[:used] = ended[: len(moving)], ended[len(moving) :]
             done = stop
         return moving, sums
@@ -312,7 +330,7 @@ class MatMulEmitter:
         starts = [f.element(a, "i8", f.mul(self.a_row_bytes, row)) for row in range(0, height, _ROWS_A_POINTER)]
         return [(row // _ROWS_A_POINTER, steps[row % _ROWS_A_POINTER]) for row in range(height)], starts
 
-    def _advance(self, moving: list[str], steps: int) -> list[str]:
+    def _advance(self, moving: list[str], tile: TileLoop, steps: int) -> list[str]:
         """All pointers a number of k further; A that is not consecutive has moved already."""
         f = self.f
         b_type = memory_type(self.k.b_type)
@@ -322,13 +340,17 @@ class MatMulEmitter:
             b = moving[0]  # moved step by step
         if not self.k.unit_depth:
             return [b, *moving[1:]]
-        return [b, *(f.element(pointer, "i8", self.bytes * steps) for pointer in moving[1:])]
+        of_a = moving[1:-1] if tile.fetches else moving[1:]
+        ahead = [f.element(moving[-1], "i8", f.mul(self.ahead[1], steps))] if tile.fetches else []
+        return [b, *(f.element(pointer, "i8", self.bytes * steps) for pointer in of_a), *ahead]
 
     def _step(self, moving: list[str], tile: TileLoop, sums: list[str], step: int) -> tuple[list[str], list[str]]:
         """One k: all products of a row of the strip with a column of A's tile."""
         f, vectors = self.f, self.k.vectors
         b_type = memory_type(self.k.b_type)
         packed = self.k.b == "packed"
+        if tile.fetches:
+            f.fetch_ahead(f.element(moving[-1], "i8", f.mul(self.ahead[1], step)))
         b_row = []
         for number in range(vectors):
             at = f.element(moving[0], b_type, (self.strip * step if packed else 0) + number * self.lanes)

@@ -201,8 +201,9 @@ class _StrassenEmitter(MatMulEmitter):
             _Operands(s1, sum_row, "1", b12, b11, b22),  # T1
             _Operands(s2, sum_row, "1", b22, made, b21),  # T2
             _Operands(a22, row, "0", made, b21),  # T4
-            _Operands(a12, row, "0", b21),
-            _Operands(s4, sum_row, "1", b22),
+            # Rows of A have passed through the cache meanwhile: what was read first may have left it.
+            _Operands(a12, row, "0", b21, ahead=b22),
+            _Operands(s4, sum_row, "1", b22, ahead=b12),
             _Operands(s3, sum_row, "1", b22, b12, following),  # T3
         ]
 

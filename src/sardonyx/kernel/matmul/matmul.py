@@ -39,6 +39,7 @@ _MOST_ROWS: Final = {1: 12, 2: 8, 3: 8, 4: 6}  # of a tile, by vectors: with mor
 _USUAL_DEPTH: Final = 256  # if it is not known
 _SHORT_DEPTH: Final = 1024  # products that are added up one after the other
 _FEWEST_ROWS: Final = 4  # fewer wait for B to come from memory, in strips of any width
+FETCHING_ROWS: Final = 4  # of a tile from which on it fetches: fewer take no longer than their own strip does to come
 _EQUAL: Final = 1.001  # estimates that are no further apart
 _MARGIN: Final = (
     1.03  # by so much other strips must be faster than those that are best for many rows: weights are packed for these
@@ -117,8 +118,11 @@ class MatMulKernel:
     epilogue: Epilogue
     deep: bool = False  # the depth may be long: it is summed up in blocks
     grouped: bool = False  # the batch axis counts groups; a table of tiles says which rows each has (`kernel.matmul.experts`)
+    fetches: bool = False  # tiles of `FETCHING_ROWS` and more bring the next strip of B to the second cache meanwhile
 
     def __post_init__(self) -> None:
+        if self.fetches and (self.b != "packed" or self.grouped or not self.unit_depth):
+            raise ValueError("what is fetched are the strips of a packed B, for rows that are consecutive along their depth")
         if self.grouped and (self.batch, self.b) != (1, "packed"):
             raise ValueError("rows in groups have one batch axis, and a B that is packed")
         if not self.heights or self.heights[-1] > self.rows:
@@ -136,7 +140,7 @@ class MatMulKernel:
         return (
             f"matmul|{self.type}|{self.b_type}|{self.b}|{self.batch}|{self.vectors}x{self.rows}|{heights}"
             f"|{self.unit_depth}|{self.whole}|{self.epilogue.key}{'|grouped' if self.grouped else ''}"
-            f"{'|deep' if self.deep else ''}"
+            f"{'|deep' if self.deep else ''}{'|fetches' if self.fetches else ''}"
         )
 
     @property

@@ -17,7 +17,17 @@ from sardonyx.kernel.matmul.dot import DotKernel
 from sardonyx.kernel.matmul.dot import units as dot_units
 from sardonyx.kernel.matmul.gemv import MOST_ROWS, GemvKernel
 from sardonyx.kernel.matmul.gemv import units as gemv_units
-from sardonyx.kernel.matmul.matmul import MatMulKernel, Source, heights, is_deep, strip_vectors, tallest, units, vector_lanes
+from sardonyx.kernel.matmul.matmul import (
+    FETCHING_ROWS,
+    MatMulKernel,
+    Source,
+    heights,
+    is_deep,
+    strip_vectors,
+    tallest,
+    units,
+    vector_lanes,
+)
 from sardonyx.kernel.matmul.pack import Order, PackKernel
 from sardonyx.kernel.matmul.pack import units as pack_units
 from sardonyx.lower.derived import is_fixed, numbers
@@ -39,6 +49,9 @@ _PACK_BYTES: Final = 192 << 10  # of such a B from which on packing it pays: sma
 _FAR: Final = 4  # times the second cache: so large must a B be whose rows lie far from each other
 _FEW: Final = 3  # rows or columns up to which a product is a sum along the depth
 _MANY_ROWS: Final = 16  # that fill a tile, whatever its height
+_FEW_SUMS: Final = 16  # of a tile: with fewer, what a core has in flight takes less time than B from beyond the second cache
+_MANY_TILES: Final = 32  # of a strip: to wait for it in the first one is little then
+_SHARED_PART: Final = 8  # of the last cache is what rows of A may take of it
 
 
 def _inserted(view: View, axis: int) -> View:
@@ -279,10 +292,26 @@ class Product:
         if single != 1:
             whole = isinstance(columns, int) and columns % (b.vectors * vector_lanes(self.kind, ctx.target)) == 0
             kernel = self.tile_kernel(b, a, len(batch), rows, whole, epilogue)
-            group = dim_max(floordiv(ctx.target.caches.l2 // 2, dim_max(self.depth, 1) * self.bytes(kernel.rows)), 1)
-            entries = kernel.arguments.entries(rows=rows, group=group, **arguments)
+            entries = kernel.arguments.entries(rows=rows, group=self._group(kernel), **arguments)
             tiles = units(kernel, batch, rows, columns, ctx.target) * (1 - single)
             self.step(kernel, entries, tiles * share, work * (1 - single), reads)
+
+    def _group(self, kernel: MatMulKernel) -> Dim:
+        """How many blocks of rows take a strip of B one after the other.
+
+        Their part of A stays in the second cache, unless that leaves a strip that comes from beyond it so few tiles that each
+        group waits for all of B again: A is then read from the last cache, evenly and thus without waiting, and B only once.
+        """
+        caches, block = self.ctx.target.caches, dim_max(self.depth, 1) * self.bytes(kernel.rows)
+        blocks = floordiv(caches.l2 // 2, block)
+        if isinstance(blocks, int) and blocks < _MANY_TILES and self._waits_for_strips(kernel.vectors):
+            blocks = floordiv(max(caches.l3 // _SHARED_PART, caches.l2 // 2), block)
+        return dim_max(blocks, 1)
+
+    def _waits_for_strips(self, vectors: int) -> bool:
+        """Whether B is known to come from beyond the second cache, and tiles have too few products in flight to hide that."""
+        target = self.ctx.target
+        return self._is_larger(target.caches.l2 // 2) and tallest(target, vectors) * vectors < _FEW_SUMS
 
     def _few_rows(self, b: Columns, rows: Dim) -> int:
         """How many rows of A are so few that rows of B are better read from end to end; 0 if there are more."""
@@ -309,6 +338,8 @@ class Product:
     def tile_kernel(self, b: Columns, a: View, batch: int, rows: Dim, whole: bool, epilogue: Epilogue) -> MatMulKernel:
         """The kernel of a product in tiles."""
         most = tallest(self.ctx.target, b.vectors)
+        possible = heights(rows, most)
+        fetches = possible[-1] >= FETCHING_ROWS and self.constant and b.source == "packed" and is_unit(a, -1)
         return MatMulKernel(
             type=self.kind,
             b_type=b.type,
@@ -316,11 +347,12 @@ class Product:
             batch=batch,
             vectors=b.vectors,
             rows=most,
-            heights=heights(rows, most),
+            heights=possible,
             unit_depth=is_unit(a, -1),
             whole=whole,
             epilogue=epilogue,
             deep=is_deep(self.kind, self.depth),
+            fetches=fetches and self._waits_for_strips(b.vectors),
         )
 
     def a_arguments(self, a: View, strides: Sequence[Dim]) -> dict[str, Any]:

@@ -397,7 +397,7 @@ done91:
   ret void
 }
 
-; window|max|8|1|4|2|2|1|8,4,0,8|False|True|f32:unit|[0]|acc:f32()None->0
+; window|max|8|1|4|2|2|1|1|False|8,4,0,8|False|True|f32:unit|[0]|acc:f32()None->0
 define  void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) nounwind {
 entry:
   %a1 = load ptr, ptr %args, align 8
@@ -460,9 +460,9 @@ entry:
   %p58 = getelementptr i64, ptr %args, i64 29
   %a59 = load i64, ptr %p58, align 8
   %p60 = getelementptr i64, ptr %args, i64 30
-  %a61 = load i64, ptr %p60, align 8
+  %a61 = load ptr, ptr %p60, align 8
   %p62 = getelementptr i64, ptr %args, i64 31
-  %a63 = load ptr, ptr %p62, align 8
+  %a63 = load i64, ptr %p62, align 8
   %p64 = getelementptr i64, ptr %args, i64 32
   %a65 = load i64, ptr %p64, align 8
   %p66 = getelementptr i64, ptr %args, i64 33
@@ -471,196 +471,160 @@ entry:
   %a69 = load i64, ptr %p68, align 8
   %p70 = getelementptr i64, ptr %args, i64 35
   %a71 = load i64, ptr %p70, align 8
-  %p72 = getelementptr i64, ptr %args, i64 36
-  %a73 = load i64, ptr %p72, align 8
-  %i74 = urem i64 %begin, %a17
-  %i75 = udiv i64 %begin, %a17
-  %i76 = urem i64 %i75, %a13
-  %i77 = udiv i64 %i75, %a13
-  %i78 = urem i64 %i77, %a19
-  %i79 = udiv i64 %i77, %a19
-  %i80 = urem i64 %i79, %a15
-  %i81 = udiv i64 %i79, %a15
-  %c84 = icmp slt i64 %begin, %end
-  br i1 %c84, label %loop82, label %done83
-loop82:
-  %i85 = phi i64 [ %begin, %entry ], [ %i243, %after94 ]
-  %r86 = phi i64 [ %i74, %entry ], [ %i228, %after94 ]
-  %r87 = phi i64 [ %i76, %entry ], [ %i232, %after94 ]
-  %r88 = phi i64 [ %i78, %entry ], [ %i236, %after94 ]
-  %r89 = phi i64 [ %i80, %entry ], [ %i240, %after94 ]
-  %r90 = phi i64 [ %i81, %entry ], [ %i242, %after94 ]
-  %i91 = mul i64 %r88, %a17
-  %i92 = add i64 %i91, %r86
-  %c95 = icmp slt i64 %i92, %a21
-  br i1 %c95, label %exists93, label %after94
-exists93:
-  %i96 = mul i64 %r89, %a37
-  %i97 = sub i64 %i96, %a31
-  %i98 = mul i64 %i92, %a39
-  %i99 = sub i64 %i98, %a33
-  %i100 = sub i64 %a41, 1
-  %i101 = sub i64 %i100, %i97
-  %i102 = sdiv i64 %i101, %a41
-  %c103 = icmp sgt i64 %i102, 0
-  %i104 = select i1 %c103, i64 %i102, i64 0
-  %i105 = sub i64 %a25, %i97
-  %i106 = add i64 %i105, %i100
-  %i107 = sdiv i64 %i106, %a41
-  %c108 = icmp slt i64 %i107, %a45
-  %i109 = select i1 %c108, i64 %i107, i64 %a45
-  %c110 = icmp sgt i64 %i109, %i104
-  %i111 = select i1 %c110, i64 %i109, i64 %i104
-  %i112 = sub i64 %a43, 1
-  %i113 = sub i64 %i112, %i99
-  %i114 = sdiv i64 %i113, %a43
-  %c115 = icmp sgt i64 %i114, 0
-  %i116 = select i1 %c115, i64 %i114, i64 0
-  %i117 = sub i64 %a27, %i99
-  %i118 = add i64 %i117, %i112
-  %i119 = sdiv i64 %i118, %a43
-  %c120 = icmp slt i64 %i119, %a47
-  %i121 = select i1 %c120, i64 %i119, i64 %a47
-  %c122 = icmp sgt i64 %i121, %i116
-  %i123 = select i1 %c122, i64 %i121, i64 %i116
-  %i124 = mul i64 %r90, %a55
-  %i125 = mul i64 %r87, %a57
-  %i126 = add i64 %i124, %i125
-  %p127 = getelementptr float, ptr %a1, i64 %i126
-  %i128 = sub i64 0, %a35
-  %c131 = icmp slt i64 %i104, %i111
-  br i1 %c131, label %loop129, label %done130
-loop129:
-  %i132 = phi i64 [ %i104, %exists93 ], [ %i208, %done142 ]
-  %r133 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r204, %done142 ]
-  %r134 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r205, %done142 ]
-  %r135 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r206, %done142 ]
-  %r136 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r207, %done142 ]
-  %i137 = mul i64 %i132, %a41
-  %i138 = add i64 %i97, %i137
-  %i139 = mul i64 %i138, %a59
-  %p140 = getelementptr float, ptr %p127, i64 %i139
-  %c143 = icmp slt i64 %i116, %i123
-  br i1 %c143, label %loop141, label %done142
-loop141:
-  %i144 = phi i64 [ %i116, %loop129 ], [ %i202, %loop141 ]
-  %r145 = phi <8 x float> [ %r133, %loop129 ], [ %v165, %loop141 ]
-  %r146 = phi <8 x float> [ %r134, %loop129 ], [ %v177, %loop141 ]
-  %r147 = phi <8 x float> [ %r135, %loop129 ], [ %v189, %loop141 ]
-  %r148 = phi <8 x float> [ %r136, %loop129 ], [ %v201, %loop141 ]
-  %i149 = mul i64 %i144, %a43
-  %i150 = add i64 %i99, %i149
-  %i151 = mul i64 %i150, %a61
-  %p152 = getelementptr float, ptr %p140, i64 %i151
-  %i153 = mul i64 %i128, 8
-  %p154 = getelementptr float, ptr %p152, i64 %i153
-  %x155 = load <8 x float>, ptr %p154, align 4
-  %v156 = fcmp uno <8 x float> %x155, %x155
-  %v157 = fcmp ogt <8 x float> %x155, %r145
-  %v158 = select <8 x i1> %v157, <8 x float> %x155, <8 x float> %r145
-  %v159 = select <8 x i1> %v156, <8 x float> %x155, <8 x float> %v158
-  %p160 = getelementptr float, ptr %p154, i64 8
-  %x161 = load <8 x float>, ptr %p160, align 4
-  %v162 = fcmp uno <8 x float> %x161, %x161
-  %v163 = fcmp ogt <8 x float> %x161, %v159
-  %v164 = select <8 x i1> %v163, <8 x float> %x161, <8 x float> %v159
-  %v165 = select <8 x i1> %v162, <8 x float> %x161, <8 x float> %v164
-  %p166 = getelementptr float, ptr %p154, i64 16
-  %x167 = load <8 x float>, ptr %p166, align 4
-  %v168 = fcmp uno <8 x float> %x167, %x167
-  %v169 = fcmp ogt <8 x float> %x167, %r146
-  %v170 = select <8 x i1> %v169, <8 x float> %x167, <8 x float> %r146
-  %v171 = select <8 x i1> %v168, <8 x float> %x167, <8 x float> %v170
-  %p172 = getelementptr float, ptr %p154, i64 24
-  %x173 = load <8 x float>, ptr %p172, align 4
-  %v174 = fcmp uno <8 x float> %x173, %x173
-  %v175 = fcmp ogt <8 x float> %x173, %v171
-  %v176 = select <8 x i1> %v175, <8 x float> %x173, <8 x float> %v171
-  %v177 = select <8 x i1> %v174, <8 x float> %x173, <8 x float> %v176
-  %p178 = getelementptr float, ptr %p154, i64 32
-  %x179 = load <8 x float>, ptr %p178, align 4
-  %v180 = fcmp uno <8 x float> %x179, %x179
-  %v181 = fcmp ogt <8 x float> %x179, %r147
-  %v182 = select <8 x i1> %v181, <8 x float> %x179, <8 x float> %r147
-  %v183 = select <8 x i1> %v180, <8 x float> %x179, <8 x float> %v182
-  %p184 = getelementptr float, ptr %p154, i64 40
-  %x185 = load <8 x float>, ptr %p184, align 4
-  %v186 = fcmp uno <8 x float> %x185, %x185
-  %v187 = fcmp ogt <8 x float> %x185, %v183
-  %v188 = select <8 x i1> %v187, <8 x float> %x185, <8 x float> %v183
-  %v189 = select <8 x i1> %v186, <8 x float> %x185, <8 x float> %v188
-  %p190 = getelementptr float, ptr %p154, i64 48
-  %x191 = load <8 x float>, ptr %p190, align 4
-  %v192 = fcmp uno <8 x float> %x191, %x191
-  %v193 = fcmp ogt <8 x float> %x191, %r148
-  %v194 = select <8 x i1> %v193, <8 x float> %x191, <8 x float> %r148
-  %v195 = select <8 x i1> %v192, <8 x float> %x191, <8 x float> %v194
-  %p196 = getelementptr float, ptr %p154, i64 56
-  %x197 = load <8 x float>, ptr %p196, align 4
-  %v198 = fcmp uno <8 x float> %x197, %x197
-  %v199 = fcmp ogt <8 x float> %x197, %v195
-  %v200 = select <8 x i1> %v199, <8 x float> %x197, <8 x float> %v195
-  %v201 = select <8 x i1> %v198, <8 x float> %x197, <8 x float> %v200
-  %i202 = add nsw i64 %i144, 1
-  %c203 = icmp slt i64 %i202, %i123
-  br i1 %c203, label %loop141, label %done142
-done142:
-  %r204 = phi <8 x float> [ %r133, %loop129 ], [ %v165, %loop141 ]
-  %r205 = phi <8 x float> [ %r134, %loop129 ], [ %v177, %loop141 ]
-  %r206 = phi <8 x float> [ %r135, %loop129 ], [ %v189, %loop141 ]
-  %r207 = phi <8 x float> [ %r136, %loop129 ], [ %v201, %loop141 ]
-  %i208 = add nsw i64 %i132, 1
-  %c209 = icmp slt i64 %i208, %i111
-  br i1 %c209, label %loop129, label %done130
-done130:
-  %r210 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r204, %done142 ]
-  %r211 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r205, %done142 ]
-  %r212 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r206, %done142 ]
-  %r213 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r207, %done142 ]
-  %i214 = mul i64 %r90, %a65
-  %i215 = mul i64 %r87, %a67
-  %i216 = add i64 %i214, %i215
-  %i217 = mul i64 %r89, %a69
-  %i218 = add i64 %i216, %i217
-  %i219 = mul i64 %i92, %a71
-  %i220 = add i64 %i218, %i219
-  %p221 = getelementptr float, ptr %a63, i64 %i220
-  store <8 x float> %r210, ptr %p221, align 4
-  %p222 = getelementptr float, ptr %p221, i64 8
-  store <8 x float> %r211, ptr %p222, align 4
-  %p223 = getelementptr float, ptr %p221, i64 16
-  store <8 x float> %r212, ptr %p223, align 4
-  %p224 = getelementptr float, ptr %p221, i64 24
-  store <8 x float> %r213, ptr %p224, align 4
-  br label %after94
-after94:
-  %i225 = zext i1 true to i64
-  %i226 = add i64 %r86, %i225
-  %c227 = icmp eq i64 %i226, %a17
-  %i228 = select i1 %c227, i64 0, i64 %i226
-  %i229 = zext i1 %c227 to i64
-  %i230 = add i64 %r87, %i229
-  %c231 = icmp eq i64 %i230, %a13
-  %i232 = select i1 %c231, i64 0, i64 %i230
-  %i233 = zext i1 %c231 to i64
-  %i234 = add i64 %r88, %i233
-  %c235 = icmp eq i64 %i234, %a19
-  %i236 = select i1 %c235, i64 0, i64 %i234
-  %i237 = zext i1 %c235 to i64
-  %i238 = add i64 %r89, %i237
-  %c239 = icmp eq i64 %i238, %a15
-  %i240 = select i1 %c239, i64 0, i64 %i238
-  %i241 = zext i1 %c239 to i64
-  %i242 = add i64 %r90, %i241
-  %i243 = add nsw i64 %i85, 1
-  %c244 = icmp slt i64 %i243, %end
-  br i1 %c244, label %loop82, label %done83
-done83:
-  %r245 = phi i64 [ %i74, %entry ], [ %i228, %after94 ]
-  %r246 = phi i64 [ %i76, %entry ], [ %i232, %after94 ]
-  %r247 = phi i64 [ %i78, %entry ], [ %i236, %after94 ]
-  %r248 = phi i64 [ %i80, %entry ], [ %i240, %after94 ]
-  %r249 = phi i64 [ %i81, %entry ], [ %i242, %after94 ]
+  %i72 = urem i64 %begin, %a17
+  %i73 = udiv i64 %begin, %a17
+  %i74 = urem i64 %i73, %a13
+  %i75 = udiv i64 %i73, %a13
+  %i76 = urem i64 %i75, %a19
+  %i77 = udiv i64 %i75, %a19
+  %i78 = urem i64 %i77, %a15
+  %i79 = udiv i64 %i77, %a15
+  %c82 = icmp slt i64 %begin, %end
+  br i1 %c82, label %loop80, label %done81
+loop80:
+  %i83 = phi i64 [ %begin, %entry ], [ %i209, %after92 ]
+  %r84 = phi i64 [ %i72, %entry ], [ %i194, %after92 ]
+  %r85 = phi i64 [ %i74, %entry ], [ %i198, %after92 ]
+  %r86 = phi i64 [ %i76, %entry ], [ %i202, %after92 ]
+  %r87 = phi i64 [ %i78, %entry ], [ %i206, %after92 ]
+  %r88 = phi i64 [ %i79, %entry ], [ %i208, %after92 ]
+  %i89 = mul i64 %r86, %a17
+  %i90 = add i64 %i89, %r84
+  %c93 = icmp slt i64 %i90, %a21
+  br i1 %c93, label %exists91, label %after92
+exists91:
+  %i94 = mul i64 %i90, %a39
+  %i95 = sub i64 %i94, %a33
+  %i96 = sub i64 0, %i95
+  %i97 = sdiv i64 %i96, 1
+  %c98 = icmp sgt i64 %i97, 0
+  %i99 = select i1 %c98, i64 %i97, i64 0
+  %i100 = sub i64 %a27, %i95
+  %i101 = sdiv i64 %i100, 1
+  %c102 = icmp slt i64 %i101, %a45
+  %i103 = select i1 %c102, i64 %i101, i64 %a45
+  %c104 = icmp sgt i64 %i103, %i99
+  %i105 = select i1 %c104, i64 %i103, i64 %i99
+  %i106 = mul i64 %r88, %a53
+  %i107 = mul i64 %r85, %a55
+  %i108 = add i64 %i106, %i107
+  %p109 = getelementptr float, ptr %a1, i64 %i108
+  %i110 = sub i64 0, %a35
+  %i111 = add i64 %i95, %i99
+  %i112 = mul i64 %i111, %a59
+  %p113 = getelementptr float, ptr %p109, i64 %i112
+  %c116 = icmp slt i64 %i99, %i105
+  br i1 %c116, label %loop114, label %done115
+loop114:
+  %i117 = phi i64 [ %i99, %exists91 ], [ %i173, %loop114 ]
+  %r118 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists91 ], [ %v136, %loop114 ]
+  %r119 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists91 ], [ %v148, %loop114 ]
+  %r120 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists91 ], [ %v160, %loop114 ]
+  %r121 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists91 ], [ %v172, %loop114 ]
+  %r122 = phi ptr [ %p113, %exists91 ], [ %p123, %loop114 ]
+  %p123 = getelementptr float, ptr %r122, i64 %a59
+  %i124 = mul i64 %i110, 8
+  %p125 = getelementptr float, ptr %r122, i64 %i124
+  %x126 = load <8 x float>, ptr %p125, align 4
+  %v127 = fcmp uno <8 x float> %x126, %x126
+  %v128 = fcmp ogt <8 x float> %x126, %r118
+  %v129 = select <8 x i1> %v128, <8 x float> %x126, <8 x float> %r118
+  %v130 = select <8 x i1> %v127, <8 x float> %x126, <8 x float> %v129
+  %p131 = getelementptr float, ptr %p125, i64 8
+  %x132 = load <8 x float>, ptr %p131, align 4
+  %v133 = fcmp uno <8 x float> %x132, %x132
+  %v134 = fcmp ogt <8 x float> %x132, %v130
+  %v135 = select <8 x i1> %v134, <8 x float> %x132, <8 x float> %v130
+  %v136 = select <8 x i1> %v133, <8 x float> %x132, <8 x float> %v135
+  %p137 = getelementptr float, ptr %p125, i64 16
+  %x138 = load <8 x float>, ptr %p137, align 4
+  %v139 = fcmp uno <8 x float> %x138, %x138
+  %v140 = fcmp ogt <8 x float> %x138, %r119
+  %v141 = select <8 x i1> %v140, <8 x float> %x138, <8 x float> %r119
+  %v142 = select <8 x i1> %v139, <8 x float> %x138, <8 x float> %v141
+  %p143 = getelementptr float, ptr %p125, i64 24
+  %x144 = load <8 x float>, ptr %p143, align 4
+  %v145 = fcmp uno <8 x float> %x144, %x144
+  %v146 = fcmp ogt <8 x float> %x144, %v142
+  %v147 = select <8 x i1> %v146, <8 x float> %x144, <8 x float> %v142
+  %v148 = select <8 x i1> %v145, <8 x float> %x144, <8 x float> %v147
+  %p149 = getelementptr float, ptr %p125, i64 32
+  %x150 = load <8 x float>, ptr %p149, align 4
+  %v151 = fcmp uno <8 x float> %x150, %x150
+  %v152 = fcmp ogt <8 x float> %x150, %r120
+  %v153 = select <8 x i1> %v152, <8 x float> %x150, <8 x float> %r120
+  %v154 = select <8 x i1> %v151, <8 x float> %x150, <8 x float> %v153
+  %p155 = getelementptr float, ptr %p125, i64 40
+  %x156 = load <8 x float>, ptr %p155, align 4
+  %v157 = fcmp uno <8 x float> %x156, %x156
+  %v158 = fcmp ogt <8 x float> %x156, %v154
+  %v159 = select <8 x i1> %v158, <8 x float> %x156, <8 x float> %v154
+  %v160 = select <8 x i1> %v157, <8 x float> %x156, <8 x float> %v159
+  %p161 = getelementptr float, ptr %p125, i64 48
+  %x162 = load <8 x float>, ptr %p161, align 4
+  %v163 = fcmp uno <8 x float> %x162, %x162
+  %v164 = fcmp ogt <8 x float> %x162, %r121
+  %v165 = select <8 x i1> %v164, <8 x float> %x162, <8 x float> %r121
+  %v166 = select <8 x i1> %v163, <8 x float> %x162, <8 x float> %v165
+  %p167 = getelementptr float, ptr %p125, i64 56
+  %x168 = load <8 x float>, ptr %p167, align 4
+  %v169 = fcmp uno <8 x float> %x168, %x168
+  %v170 = fcmp ogt <8 x float> %x168, %v166
+  %v171 = select <8 x i1> %v170, <8 x float> %x168, <8 x float> %v166
+  %v172 = select <8 x i1> %v169, <8 x float> %x168, <8 x float> %v171
+  %i173 = add nsw i64 %i117, 1
+  %c174 = icmp slt i64 %i173, %i105
+  br i1 %c174, label %loop114, label %done115
+done115:
+  %r175 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists91 ], [ %v136, %loop114 ]
+  %r176 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists91 ], [ %v148, %loop114 ]
+  %r177 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists91 ], [ %v160, %loop114 ]
+  %r178 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists91 ], [ %v172, %loop114 ]
+  %r179 = phi ptr [ %p113, %exists91 ], [ %p123, %loop114 ]
+  %i180 = mul i64 %r88, %a63
+  %i181 = mul i64 %r85, %a65
+  %i182 = add i64 %i180, %i181
+  %i183 = mul i64 %r87, %a67
+  %i184 = add i64 %i182, %i183
+  %i185 = mul i64 %i90, %a69
+  %i186 = add i64 %i184, %i185
+  %p187 = getelementptr float, ptr %a61, i64 %i186
+  store <8 x float> %r175, ptr %p187, align 4
+  %p188 = getelementptr float, ptr %p187, i64 8
+  store <8 x float> %r176, ptr %p188, align 4
+  %p189 = getelementptr float, ptr %p187, i64 16
+  store <8 x float> %r177, ptr %p189, align 4
+  %p190 = getelementptr float, ptr %p187, i64 24
+  store <8 x float> %r178, ptr %p190, align 4
+  br label %after92
+after92:
+  %i191 = zext i1 true to i64
+  %i192 = add i64 %r84, %i191
+  %c193 = icmp eq i64 %i192, %a17
+  %i194 = select i1 %c193, i64 0, i64 %i192
+  %i195 = zext i1 %c193 to i64
+  %i196 = add i64 %r85, %i195
+  %c197 = icmp eq i64 %i196, %a13
+  %i198 = select i1 %c197, i64 0, i64 %i196
+  %i199 = zext i1 %c197 to i64
+  %i200 = add i64 %r86, %i199
+  %c201 = icmp eq i64 %i200, %a19
+  %i202 = select i1 %c201, i64 0, i64 %i200
+  %i203 = zext i1 %c201 to i64
+  %i204 = add i64 %r87, %i203
+  %c205 = icmp eq i64 %i204, %a15
+  %i206 = select i1 %c205, i64 0, i64 %i204
+  %i207 = zext i1 %c205 to i64
+  %i208 = add i64 %r88, %i207
+  %i209 = add nsw i64 %i83, 1
+  %c210 = icmp slt i64 %i209, %end
+  br i1 %c210, label %loop80, label %done81
+done81:
+  %r211 = phi i64 [ %i72, %entry ], [ %i194, %after92 ]
+  %r212 = phi i64 [ %i74, %entry ], [ %i198, %after92 ]
+  %r213 = phi i64 [ %i76, %entry ], [ %i202, %after92 ]
+  %r214 = phi i64 [ %i78, %entry ], [ %i206, %after92 ]
+  %r215 = phi i64 [ %i79, %entry ], [ %i208, %after92 ]
   ret void
 }
 

@@ -219,20 +219,22 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
         else:
             start = constant("f32", float("-inf") if k.kind == "max" else 0.0, k.block)
         first = f.sub(f.mul(column, k.stride), a["left"])
-        deep = f.loop(*position.planes, carry=[(self.vector, start)] * pixels)
-        at = f.mul(f.add(position.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
+        deep = f.loop(*position.planes, carry=[(self.vector, start)] * pixels) if k.deep else None
+        number, sums = ("0", [start] * pixels) if deep is None else (deep.index, deep.carry)
+        at = f.mul(f.add(position.first_plane, f.mul(number, a["plane_dilation"])), a["x_plane"])
         plane = f.element(position.source, "float", at)
         begin, end = position.rows
         row = f.element(plane, "float", f.mul(f.add(position.first_row, f.mul(begin, k.row_dilation)), a["x_row"]))
-        weights = self._kernel_row(position, deep.index, begin)
+        weights = self._kernel_row(position, number, begin)
         # Addresses move along: to be computed again for every row they take longer than the products of a short one.
         moving = [(row, f.mul(a["x_row"], k.row_dilation)), *([(weights, str(k.taps * k.group * k.block))] if weights else [])]
-        high = f.loop(begin, end, carry=[*((self.vector, value) for value in deep.carry), *(("ptr", at) for at, _ in moving)])
+        high = f.loop(begin, end, carry=[*((self.vector, value) for value in sums), *(("ptr", at) for at, _ in moving)])
         source, *own_weights = high.carry[pixels:]
         following = [f.element(at, "float", step) for at, (_, step) in zip(high.carry[pixels:], moving)]
         window = _Window(pixels, first, source, own_weights[0] if own_weights else "")
         sums = (self._written if k.taps <= k.written else self._looped)(window, within, list(high.carry[:pixels]))
-        sums = f.end(deep, f.end(high, [*sums, *following])[:pixels])
+        sums = f.end(high, [*sums, *following])[:pixels]
+        sums = sums if deep is None else f.end(deep, sums)
         if k.kind == "average":
             sums = self._means(sums, position, column, within)
         self._store(sums, position, column, count)

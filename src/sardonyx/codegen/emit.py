@@ -22,6 +22,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "indexing.check.IndexCheckKernel": "indexing.check.emit_index_check",
     "rows.scan.ScanKernel": "rows.scan.emit_scan_kernel",
     "sampling.resample.ResampleKernel": "sampling.resample.emit_resample_kernel",
+    "sampling.nearest.NearestKernel": "sampling.nearest.emit_nearest_kernel",
     "sampling.sample.SampleKernel": "sampling.sample.emit_sample_kernel",
     "sampling.sample.SampleRowsKernel": "sampling.sample.emit_sample_rows_kernel",
     "sampling.regions.RegionsKernel": "sampling.regions.emit_regions",

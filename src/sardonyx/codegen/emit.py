@@ -35,6 +35,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "sampling.suppress.SuppressKernel": "sampling.suppress.emit_suppress_kernel",
     "sampling.suppress.ListKernel": "sampling.suppress.emit_list_kernel",
     "matmul.interleave.InterleaveKernel": "matmul.interleave.emit_interleave_kernel",
+    "indexing.short_rows.ShortRowsKernel": "indexing.short_rows.emit_short_rows_kernel",
     "indexing.columns.ColumnsKernel": "indexing.columns.emit_columns_kernel",
     "indexing.compact.CountKernel": "indexing.compact.emit_count_kernel",
     "indexing.compact.StartsKernel": "indexing.compact.emit_starts_kernel",

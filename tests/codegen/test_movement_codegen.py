@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from guarded import guarded
+from sardonyx.codegen.indexing.short_rows import parts_of
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.ir.dims import Dim, evaluate
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.indexing import compact, indexing, transpose
+from sardonyx.kernel.indexing import compact, indexing, short_rows, transpose
 from sardonyx.kernel.indexing.compact import CountKernel, NonzeroIndicesKernel, StartsKernel
 from sardonyx.kernel.indexing.indexing import IndexKernel
+from sardonyx.kernel.indexing.short_rows import ShortRowsKernel
 from sardonyx.kernel.indexing.transpose import TransposeKernel
 from sardonyx.kernel.indexing.write import WriteKernel
 from sardonyx.kernel.matmul import interleave
@@ -25,7 +29,8 @@ from sardonyx.kernel.rows import scan, sort, topk
 from sardonyx.kernel.rows.scan import ScanKernel
 from sardonyx.kernel.rows.sort import SortKernel
 from sardonyx.kernel.rows.topk import TopKKernel
-from sardonyx.kernel.sampling import resample
+from sardonyx.kernel.sampling import nearest, resample
+from sardonyx.kernel.sampling.nearest import NearestKernel
 from sardonyx.kernel.sampling.resample import ResampleKernel
 from targets import here, library_for
 
@@ -52,6 +57,40 @@ def numbered(shape: tuple[int, ...], kind: str) -> Array:
     return guarded(
         (np.arange(np.prod(shape)) % 125).astype({"i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8"}[kind]).reshape(shape)
     )
+
+
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize("width", [*range(1, 70), 127, 128, 129, 200, 511, 512])
+def test_short_rows_of_any_width_stay_inside(lanes: int, width: int) -> None:
+    shape = (2, short_rows.PIECE + 3)
+    source, target = guarded(np.zeros((*shape, width + 1), np.uint8)), guarded(np.zeros((*shape, width), np.uint8))
+    source[...] = np.random.default_rng(width).integers(0, 256, source.shape)
+    kernel = ShortRowsKernel(width=width, outer=2)
+    arguments = [*shape, source[..., 1:], *source.strides[:2], target, *target.strides[:2]]
+    run(kernel, arguments, short_rows.units(shape), lanes, pieces=3)
+    np.testing.assert_array_equal(target, source[..., 1:])
+
+
+@given(st.integers(1, 512), st.sampled_from([16, 32, 64]))
+def test_parts_of_a_row_cover_it_and_nothing_else(width: int, most: int) -> None:
+    parts = parts_of(width, most)
+    assert {byte for at, size in parts for byte in range(at, at + size)} == set(range(width))
+    assert all(size <= most and size & (size - 1) == 0 for _, size in parts)
+
+
+@pytest.mark.parametrize("lines", [False, True])
+@pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64"])
+@pytest.mark.parametrize("points", [1, 7, 8, 100, nearest.PIECE + 9])
+def test_points_of_rows_stay_inside(kind: str, points: int, lines: bool) -> None:
+    random, source = np.random.default_rng(points), numbered((2, 5, 37), kind)
+    indices, chosen = guarded(random.integers(0, 37, points)), guarded(random.integers(0, 5, 3))
+    expected = source[:, chosen][..., indices] if lines else source[..., indices]
+    target = guarded(np.zeros(expected.shape, expected.dtype))
+    kernel = NearestKernel(type=kind, outer=2, lines=lines)
+    strides = [[step // one.itemsize for step in one.strides[:2]] for one in (source, target)]
+    arguments = [*expected.shape, source, *strides[0], target, *strides[1], indices, *([chosen] if lines else [])]
+    run(kernel, arguments, nearest.units(expected.shape[:2], points), 0, pieces=3)
+    np.testing.assert_array_equal(target, expected)
 
 
 @pytest.mark.parametrize("lanes", WIDTHS)

@@ -13,6 +13,7 @@ from sardonyx.kernel.indexing.check import IndexCheckKernel
 from sardonyx.kernel.indexing.columns import ColumnsKernel
 from sardonyx.kernel.indexing.compact import CountKernel, NonzeroIndicesKernel
 from sardonyx.kernel.indexing.indexing import IndexKernel
+from sardonyx.kernel.indexing.short_rows import ShortRowsKernel
 from sardonyx.kernel.indexing.transpose import TransposeKernel
 from sardonyx.kernel.indexing.write import WriteKernel
 from sardonyx.kernel.matmul import interleave
@@ -20,6 +21,7 @@ from sardonyx.kernel.matmul.interleave import InterleaveKernel
 from sardonyx.kernel.rows.scan import ScanKernel
 from sardonyx.kernel.rows.sort import SortKernel
 from sardonyx.kernel.rows.topk import TopKKernel
+from sardonyx.kernel.sampling.nearest import NearestKernel
 from sardonyx.kernel.sampling.resample import ResampleKernel
 
 KERNELS = [
@@ -46,6 +48,8 @@ KERNELS = [
     CountKernel(type="f32"),
     NonzeroIndicesKernel(type="f32", axes=2),
     ResampleKernel(source="f32", target="f32", compute="f32", taps=2, outer=1, rows=True),
+    ShortRowsKernel(width=3, outer=1),
+    NearestKernel(type="i32", outer=1, lines=True),
 ]
 OTHER: dict[Any, Any] = {"f32": "f64", "i32": "i16", "i64": "i32", "gather": "scatter", "add": "mul", "": "add"}
 

@@ -230,3 +230,35 @@ def test_opening_looks_at_no_point_of_a_long_axis(
     constants = [buffer for buffer in compiled.plan.buffers if buffer.storage is Storage.CONSTANT]
     assert all(isinstance(each.size, int) and each.size <= 4 * resize_tables.MOST_MADE_AHEAD for each in constants)
     assert bool(host_nodes(compiled)) == (how == "antialias")  # no kernel makes its tables
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 9), min_size=3, max_size=3),
+    st.lists(st.integers(1, 12), min_size=3, max_size=3),
+    st.sampled_from(([0, 1, 2, 3, 4], [0, 1, 2, 4, 3], [0, 2, 3, 4, 1])),
+    st.sampled_from(([0, 1, 2, 3, 4], [0, 2, 3, 4, 1], [4, 3, 2, 1, 0])),
+    st.sampled_from(list(TYPES)),
+)
+def test_the_nearest_elements_of_volumes_however_they_lie(
+    shape: list[int], sizes: list[int], before: list[int], after: list[int], kind: str
+) -> None:
+    x = (
+        np.random.default_rng(0)
+        .integers(0, 120, [np.r_[2, 2, shape][before.index(axis)] for axis in range(5)])
+        .astype(TYPES[kind])
+    )
+    graph = f"""({kind}[{",".join(map(str, x.shape))}] x) => ({kind}[a] y) {{
+        s = Constant<value_ints={sizes}>() t = Transpose<perm={before}>(x)
+        r = Resize<mode="nearest", axes=[2,3,4]>(t, , , s) y = Transpose<perm={after}>(r)
+    }}"""
+    assert_native_agrees(model(graph), {"x": guarded(x)}, rtol=0, atol=0)
+
+
+def test_two_axes_that_shrink_are_one_step_whose_rows_may_be_long() -> None:
+    graph = """(float[N,2,9,9001] x) => (float[a] y) {
+        s = Constant<value_ints=[4,8501]>() y = Resize<mode="nearest", axes=[2,3]>(x, , , s)
+    }"""
+    _, compiled = compile_native(model(graph))
+    assert [type(step.kernel).__name__ for step in compiled.lowered.steps] == ["NearestKernel"]
+    assert_native_agrees(model(graph), {"x": guarded(np.arange(2 * 9 * 9001, dtype=np.float32).reshape(1, 2, 9, 9001))})

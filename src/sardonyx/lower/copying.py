@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sardonyx.ir.dims import Dim, dim_min, floordiv, product
 from sardonyx.kernel.expr import BITS, load
+from sardonyx.kernel.indexing import short_rows
+from sardonyx.kernel.indexing.short_rows import MOST_BYTES, ShortRowsKernel
 from sardonyx.kernel.indexing.transpose import TransposeKernel, square, units
 from sardonyx.kernel.matmul import interleave
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes, operand_sizes
@@ -12,6 +14,7 @@ from sardonyx.target import cost
 from sardonyx.target.target import Target
 
 _TRANSPOSED_FROM = 4096  # elements
+_FEW_ROWS = 8  # that do not make up for finding out where the first of them lies
 _SMALLEST_SQUARE = 4  # elements a side
 OF_WIDTH = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}  # elements are moved as integers: no bit changes
 
@@ -19,7 +22,8 @@ OF_WIDTH = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}  # elements are moved as i
 def copy_steps(source: View, target: View, *, machine: Target, label: str, nodes: tuple[str, ...] = ()) -> list[KernelStep]:
     """Steps that write one view into another of the same shape, or of one it broadcasts to.
 
-    If a size is known only at run time, a transposed copy may be there in two ways: the one that does not fit has no units.
+    Short rows have a kernel of their own. If a size is known only at run time, a transposed copy may be there in two ways: the
+    one that does not fit has no units.
     """
     kind = OF_WIDTH[BITS[source.buffer.dtype.name]]
     nodes = nodes or (label,)
@@ -31,6 +35,9 @@ def copy_steps(source: View, target: View, *, machine: Target, label: str, nodes
     while transposed is None and side > _SMALLEST_SQUARE:
         side //= 2
         transposed, share = _transposition(source, target, kind, side, label, nodes)
+    if transposed is None:
+        transposed = _short_rows(source, target, label, nodes)
+        share = 0 if transposed is None else 1
     steps = [] if transposed is None else [transposed]
     if share != 1:
         step = loop_step(
@@ -87,6 +94,27 @@ def _transposition(
         nodes,
     )
     return step, share
+
+
+def _short_rows(source: View, target: View, label: str, nodes: tuple[str, ...]) -> KernelStep | None:
+    """A step for short rows of a known length that lie apart on one side at least."""
+    sizes, (reads, writes) = merge_axes(target.shape, [broadcast_strides(source, target.shape), target.strides])
+    count, width = sizes[-1], BITS[source.buffer.dtype.name] // 8
+    if len(sizes) < 2 or not isinstance(count, int) or not 0 < count * width <= MOST_BYTES or not reads[-1] == 1 == writes[-1]:
+        return None
+    outer = list(range(len(sizes) - 1))
+    numbers = [size if isinstance((size := sizes[axis]), int) else 0 for axis in outer]
+    if 0 < numbers[-1] < _FEW_ROWS:
+        outer.append(outer.pop(numbers.index(max(numbers))))
+    kernel = ShortRowsKernel(width=count * width, outer=len(outer))
+    lengths = [sizes[axis] for axis in outer]
+    arguments = kernel.arguments.entries(
+        outer=lengths,
+        source=(Address(source.buffer, source.offset * width), [reads[axis] * width for axis in outer]),
+        target=(Address(target.buffer, target.offset * width), [writes[axis] * width for axis in outer]),
+    )
+    work = cost.short_rows(product(lengths), count * width)
+    return KernelStep(kernel, arguments, short_rows.units(lengths), work, (source.buffer,), (target.buffer,), label, nodes)
 
 
 def _interleaving(source: View, target: View, kind: str, label: str, nodes: tuple[str, ...]) -> KernelStep | None:

@@ -208,6 +208,16 @@ def index(elements: Dim, width: int, *, rows: bool) -> Dim:
     return elements * (max(60 * width, 100) if rows else 1500) // 1000
 
 
+def short_rows(rows: Dim, width: int) -> Dim:
+    """Copies of rows of a few bytes."""
+    return rows * (1000 + 15 * width) // 1000
+
+
+def nearest(points: Dim) -> Dim:
+    """Points of rows at positions that need no check."""
+    return points * 400 // 1000
+
+
 def topk(elements: Dim, inserted: Dim) -> Dim:
     """The largest of each row; `inserted` counts moves among those found so far."""
     return elements * 2 + inserted * 2

@@ -26,7 +26,8 @@ from sardonyx.lower.indexing.movement import first_input
 from sardonyx.lower.loop_builder import merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import view
-from sardonyx.lower.sampling.resize_tables import MOST_MADE_AHEAD, fits_open_sizes, is_made_ahead, known_table, open_table
+from sardonyx.lower.sampling.nearest import is_row, take_points
+from sardonyx.lower.sampling.resize_tables import MOST_MADE_AHEAD, Table, fits_open_sizes, is_made_ahead, known_table, open_table
 from sardonyx.lower.views import expanded, reshaped, with_axes
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.ops.sampling.resize import AxisPlan, Interpolation, nearest_index, resize_plans, source_coordinates
@@ -283,17 +284,31 @@ def _by_tables(ctx: LowerContext, node: Node, asked: _Resize, plans: Mapping[int
     if not tables:
         ctx.set_view(output, current)
         return
-    for table in tables:
-        if table is tables[-1]:
-            target = ctx.output(output)
+    final = ctx.output(output)
+    lines: Table | None = None  # that the rows of the next step are taken from
+    for number, table in enumerate(tables):
+        following = tables[number + 1] if number + 1 < len(tables) else None
+        if lines is None and following is not None and table.weights is None and is_row(current, following.axis, final):
+            ratio = _ratio(asked, table.axis, source, shape) or _scale_of(asked, table.axis)
+            if ratio is not None and ratio <= 1:  # others are read once and repeated as whole rows
+                lines = table
+                continue
+        if following is None:
+            target = final
         else:
-            part = (*current.shape[: table.axis], table.out, *current.shape[table.axis + 1 :])
+            part = list(current.shape)
+            for each in (table, lines):
+                if each is not None:
+                    part[each.axis] = each.out
             target = ctx.scratch(wide, part, node.op_type)
-        if table.weights is None:
+        if table.weights is not None:
+            _blend(ctx, node, current, target, table.axis, table.indices, table.weights)
+        elif is_row(current, table.axis, target):
+            take_points(ctx, current, target, table, lines, node.op_type, node.label)
+            lines = None
+        else:
             fault = ctx.fault(node, "element {found} of {limit}")
             take(ctx, current, table.axis, table.indices, target, fault, node.op_type, trusted=True)
-        else:
-            _blend(ctx, node, current, target, table.axis, table.indices, table.weights)
         current = target
 
 

@@ -161,6 +161,15 @@ def quantized(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> A
     return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
+def quantized_weights(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Random weights of an 8-bit type, which onnxruntime multiplies exactly by unsigned bytes on any machine.
+
+    Where a machine has no instruction for it, it adds pairs of products in 16 bits that saturate: signed weights take 7 bits.
+    """
+    data = quantized(rng, shape, dtype)
+    return data >> 1 if np.dtype(dtype).kind == "i" else data
+
+
 def normal(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Array:
     return rng.standard_normal(shape).astype(dtype)
 

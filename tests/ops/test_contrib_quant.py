@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from contrib_oracle import check, evaluate, infer, normal, optimized, quantized, run_model
+from contrib_oracle import check, evaluate, infer, normal, optimized, quantized, quantized_weights, run_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -242,7 +242,7 @@ def test_gather_block_quantized_from_four_bit_types(dtype: Any, gather_axis: int
 @pytest.mark.parametrize("per_column", [False, True])
 def test_matmul_integer_to_float(a_type: Any, b_type: Any, per_column: bool) -> None:
     rng = np.random.default_rng(14)
-    a, b = quantized(rng, (2, 4, 8), a_type), quantized(rng, (8, 5), b_type)
+    a, b = quantized(rng, (2, 4, 8), a_type), quantized_weights(rng, (8, 5), b_type)
     count = 5 if per_column else 1
     b_scale = (np.abs(normal(rng, count)) * 0.1).astype(np.float32)
     b_point = quantized(rng, (count,), b_type)
@@ -260,7 +260,7 @@ def test_matmul_integer_to_float(a_type: Any, b_type: Any, per_column: bool) -> 
 @settings(max_examples=15, deadline=None)
 def test_dynamic_quantize_matmul(m: int, k: int, n: int, b_type: Any, biased: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    a, b = normal(rng, m, k), quantized(rng, (k, n), b_type)
+    a, b = normal(rng, m, k), quantized_weights(rng, (k, n), b_type)
     inputs = [
         a,
         b,
@@ -282,7 +282,7 @@ def test_matmul_integer16() -> None:
 def test_qgemm(a_type: Any, transposed: int) -> None:
     rng = np.random.default_rng(16)
     a = quantized(rng, (8, 3) if transposed else (3, 8), a_type)
-    b = quantized(rng, (5, 8) if transposed else (8, 5), np.int8)
+    b = quantized_weights(rng, (5, 8) if transposed else (8, 5), np.int8)
     b_scale = (np.abs(normal(rng, 5)) * 0.1).astype(np.float32)
     inputs: list[Array | None] = [a, scalar(0.02), point(rng, a_type), b, b_scale, np.zeros(5, np.int8)]
     inputs.append(rng.integers(-200, 200, 5).astype(np.int32))

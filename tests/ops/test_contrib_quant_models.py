@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contrib_oracle import check, evaluate, normal, quantized
+from contrib_oracle import check, evaluate, normal, quantized, quantized_weights
 from op_case import Array
 
 
@@ -19,7 +19,7 @@ def test_qattention(input_type: Any, weight_type: Any, unidirectional: int, past
     batch, length, hidden, heads = 2, 4, 16, 2
     inputs: list[Array | None] = [
         quantized(rng, (batch, length, 12), input_type),
-        quantized(rng, (12, 3 * hidden), weight_type),
+        quantized_weights(rng, (12, 3 * hidden), weight_type),
         normal(rng, 3 * hidden),
         np.array(0.01, np.float32),
         np.array(0.02, np.float32),
@@ -137,8 +137,8 @@ def test_dynamic_quantize_lstm(direction: str, weight_type: Any, per_column: boo
     low = np.zeros(parameters, weight_type) if weight_type == np.int8 else np.full(parameters, 128, weight_type)
     inputs: list[Array | None] = [
         normal(rng, steps, batch, width),
-        quantized(rng, (directions, width, 4 * hidden), weight_type),
-        quantized(rng, (directions, hidden, 4 * hidden), weight_type),
+        quantized_weights(rng, (directions, width, 4 * hidden), weight_type),
+        quantized_weights(rng, (directions, hidden, 4 * hidden), weight_type),
         normal(rng, directions, 8 * hidden),
         None,
         normal(rng, directions, batch, hidden) * 0.3,

@@ -31,6 +31,8 @@ from sardonyx.kernel.quant.block_product import PAIRS, WORD, BlockProductKernel,
 from sardonyx.target.target import Target
 
 _WORDS_AT_ONCE: Final = 8  # of a block that are written out; longer blocks have a loop
+_AHEAD: Final = 2048  # bytes of weights that few rows have brought from memory meanwhile
+_LINE: Final = 64  # bytes
 _FEW_ROWS: Final = 2  # whose sums always stay in registers, and whose words are written out
 _CHAINS: Final = 4  # sums of integers at most that do not wait for each other
 _DOTS_OF_CHAIN: Final = 8  # dot products of a block that a further sum is worth
@@ -164,6 +166,8 @@ class _BlockProductEmitter:
         block = f.loop(0, self.blocks, 1, [(self.floats, zero)] * height if kept else [])
         at = f.element(weights, "i8", f.mul(block.index, k.words * lanes * 4))
         levels = [f.element(row[0], "i8", f.mul(block.index, k.block * self.level_bytes)) for row in rows]
+        if height <= _FEW_ROWS:
+            self._fetch_ahead(at, f.element(scales, "i8", f.mul(block.index, lanes * 4)))
         if k.offsets:
             starts = [lambda: constant("i32", 0, lanes)] * height
         else:
@@ -190,6 +194,13 @@ class _BlockProductEmitter:
             return
         for each, total in zip(places, f.end(block, sums)):
             self.e.store(each, total, "f32")
+
+    def _fetch_ahead(self, weights: str, scales: str) -> None:
+        """Few rows take as long as their weights take to come, and the machine by itself stops at the end of every page."""
+        f = self.f
+        for line in range(0, self.k.words * self.lanes * 4, _LINE):
+            f.fetch_ahead(f.element(weights, "i8", _AHEAD + line))
+        f.fetch_ahead(f.element(scales, "i8", _AHEAD // self.k.words))
 
     def _integers(self, weights: str, levels: list[str], starts: Sequence[Callable[[], str]]) -> list[str]:
         """Sums of a block for each row, in lanes of 32 bits all along."""

@@ -30,6 +30,7 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
     a = Loaded(f, kernel.arguments)
     columns, blocks = a["columns"], a["blocks"]
     source, (row_stride,) = a.tensor("source")
+    levels, (level_stride,) = a.tensor("levels")
     most = float(kernel.largest)
 
     unit = f.loop("%begin", "%end")
@@ -64,7 +65,7 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
 
     total = constant("i32", 0, lanes)
     level = f"i{kernel.level_bits}"
-    target_levels = f.element(a["levels"], level, f.mul(unit.index, kernel.block))
+    target_levels = f.element(levels, level, f.add(f.mul(row, level_stride), column))
     for number, value in enumerate(vectors):
         scaled = f.let(f"fmul {floats} {value}, {factor}")
         rounded = f.call(floats, f"llvm.roundeven.v{lanes}f32", (floats, scaled))

@@ -45,6 +45,7 @@ Dots: TypeAlias = Literal["bytes", "pairs", "halfwords"]
 WORD: Final = 32  # bits
 PAIRS: Final = {2: 32, 4: 8}  # sums of two products that 16 bits hold, by the bits of a weight
 HALFWORDS: Final = (0, 2, 1, 3)  # which of four activations stands where, if they have 16 bits
+_LINE: Final = 64  # bytes
 _ROUNDED: Final = (1, 2, 4, 8)  # heights of tiles that are made if the number of rows is not known; and the tallest
 
 
@@ -83,6 +84,12 @@ def tallest(bits: int, level_bits: int, target: Target) -> int:
     return rows_in_registers(target, planes, 6)
 
 
+def level_stride(levels: int, level_bits: int) -> int:
+    """Levels from one row to the next: an odd number of lines, so that the rows of a tile do not share sets of the first cache."""
+    lines = -(-levels * level_bits // (8 * _LINE)) | 1
+    return lines * _LINE * 8 // level_bits
+
+
 def heights(rows: Dim, most: int) -> tuple[int, ...]:
     """The heights of tiles that there is code for; a tile of another height is computed by the next higher one."""
     if not isinstance(rows, int):
@@ -119,12 +126,12 @@ class QuantizeRowsKernel:
 
     @property
     def arguments(self) -> Arguments:
-        """What it is called with. The results have no gaps."""
+        """What it is called with. Scales and corrections have no gaps."""
         return Arguments(
             number("columns"),
             number("blocks"),  # of a row
             tensor("source", 1),  # stride: row
-            address("levels"),
+            tensor("levels", 1),  # stride: row
             address("scales"),
             address("corrections"),
         )

@@ -21,6 +21,7 @@ from sardonyx.kernel.quant.block_product import (
     has_planes,
     heights,
     level_bits_of,
+    level_stride,
     tallest,
     units,
 )
@@ -163,14 +164,15 @@ def quantized_rows(ctx: LowerContext, group: Group, a: View, kernel: QuantizeRow
     rows: list[Dim] = list(a.shape[:-1])
     kind = dtypes.INT8 if kernel.level_bits == 8 else dtypes.INT16
     correction = dtypes.INT32 if kernel.middle else dtypes.FLOAT32
-    levels = ctx.scratch(kind, (*rows, blocks * kernel.block), "levels")
+    stride = level_stride(blocks * kernel.block, kernel.level_bits)
+    levels = ctx.scratch(kind, (*rows, stride), "levels")
     scales = ctx.scratch(dtypes.FLOAT32, (*rows, blocks), "scales of levels")
     corrections = ctx.scratch(correction, (*rows, blocks), "corrections of levels")
     arguments = kernel.arguments.entries(
         columns=a.shape[-1],
         blocks=blocks,
         source=(a.address, (a.shape[-1],)),
-        levels=Address(levels.buffer),
+        levels=(Address(levels.buffer), (stride,)),
         scales=Address(scales.buffer),
         corrections=Address(corrections.buffer),
     )

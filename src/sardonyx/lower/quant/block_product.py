@@ -5,7 +5,7 @@ Products that read the same activations share that step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
@@ -15,6 +15,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, load
 from sardonyx.kernel.quant.block_product import (
+    MOST_ROWS,
     WORD,
     BlockProductKernel,
     QuantizeRowsKernel,
@@ -131,6 +132,7 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
         levels=(Address(levels.buffer), merged[0][:-1]),
         scales=(Address(scales.buffer), merged[1][:-1]),
         corrections=(Address(corrections.buffer), merged[1][:-1]),
+        between=scales.strides[-1],
         weights=Address(weights.buffer),
         weight_scales=Address(weight_scales.buffer),
         offsets=Address((offsets or weight_scales).buffer),
@@ -166,8 +168,14 @@ def quantized_rows(ctx: LowerContext, group: Group, a: View, kernel: QuantizeRow
     correction = dtypes.INT32 if kernel.middle else dtypes.FLOAT32
     stride = level_stride(blocks * kernel.block, kernel.level_bits)
     levels = ctx.scratch(kind, (*rows, stride), "levels")
-    scales = ctx.scratch(dtypes.FLOAT32, (*rows, blocks), "scales of levels")
-    corrections = ctx.scratch(correction, (*rows, blocks), "corrections of levels")
+    between = product(rows)
+    scales, corrections = (
+        View(flat.buffer, (*rows, blocks), (*_contiguous(rows), between), flat.offset)
+        for flat in (
+            ctx.scratch(dtypes.FLOAT32, (between * blocks + MOST_ROWS,), "scales of levels"),
+            ctx.scratch(correction, (between * blocks + MOST_ROWS,), "corrections of levels"),
+        )
+    )
     arguments = kernel.arguments.entries(
         columns=a.shape[-1],
         blocks=blocks,
@@ -175,6 +183,7 @@ def quantized_rows(ctx: LowerContext, group: Group, a: View, kernel: QuantizeRow
         levels=(Address(levels.buffer), (stride,)),
         scales=Address(scales.buffer),
         corrections=Address(corrections.buffer),
+        between=between,
     )
     made = [levels, scales, corrections]
     elements = product([*rows, blocks * kernel.block])
@@ -221,5 +230,8 @@ def _packed(ctx: LowerContext, node: Node, bits: int, block: int, blocks: int) -
 
 def shaped(view: View, shape: tuple[Dim, ...]) -> View:
     """A view without gaps, as a constant is, in another shape."""
-    strides = [product(shape[axis + 1 :]) for axis in range(len(shape))]
-    return View(view.buffer, shape, tuple(strides), view.offset)
+    return View(view.buffer, shape, _contiguous(shape), view.offset)
+
+
+def _contiguous(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    return tuple(product(shape[axis + 1 :]) for axis in range(len(shape)))

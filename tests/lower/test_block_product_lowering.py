@@ -118,6 +118,26 @@ def test_results_do_not_depend_on_how_rows_and_columns_are_divided(level: int) -
         np.testing.assert_array_equal(check(content, a[row : row + 1], limit), whole[row : row + 1])
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("level", [0, 4])
+@pytest.mark.parametrize(("bits", "block"), [(2, 256), (4, 32), (4, 256), (8, 256)])
+@pytest.mark.parametrize("value", [1.0, -1.0])
+def test_the_largest_sums_do_not_saturate(bits: int, block: int, level: int, value: float, target: str) -> None:
+    rng = np.random.default_rng(0)
+    weights = np.full((9, 2, block * bits // 8), 255, np.uint8)
+    constants = [numpy_helper.from_array(weights, "b"), numpy_helper.from_array(np.ones((9, 2), np.float32), "s")]
+    attrs = {"K": 2 * block, "N": 9, "bits": bits, "block_size": block, "accuracy_level": level}
+    node = helper.make_node("MatMulNBits", ["a", "b", "s"], ["y"], domain="com.microsoft", **attrs)
+    a_type, y_type = helper.make_tensor_value_info("a", 1, ["m", 2 * block]), helper.make_tensor_value_info("y", 1, None)
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "g", [a_type], [y_type], constants)
+    content = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    for rows in (1, 3, 11):
+        a = np.full((rows, 2 * block), value, np.float32)
+        a[:, block:] *= rng.choice([-1, 1], block).astype(np.float32)
+        check(content, a, EXACT, target)
+
+
 @pytest.mark.parametrize("scale", [0.0, 1e-38, 1e-30, 1e30])
 def test_blocks_of_tiny_and_huge_numbers_agree(scale: float) -> None:
     a = activations(2, 64)

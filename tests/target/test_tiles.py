@@ -24,10 +24,16 @@ def test_sums_and_what_else_a_tile_holds_fit_the_registers(target: Target, vecto
     element = 0 if target.has_broadcast_operands else 1
     assert rows * vectors + vectors + element <= target.registers < (rows + 1) * vectors + vectors + element
     assert 1 <= tallest_tile(target, vectors) <= tallest(target, vectors) <= rows
-    for bits in (2, 4, 8):
-        for level_bits in (8, 16):
-            sums = 1 + block_product.has_planes(bits, level_bits, target) + block_product.keeps_sums(target)
-            assert block_product.tallest(bits, level_bits, target) * sums < target.registers
+
+
+@pytest.mark.parametrize("target", ALL, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("level_bits", [8, 16])
+def test_sums_of_blocks_fit_the_registers(target: Target, bits: int, level_bits: int) -> None:
+    planes = 2 if block_product.has_planes(bits, level_bits, target) else 1
+    rows = block_product.tallest(bits, level_bits, target)
+    assert 1 <= rows <= block_product.MOST_ROWS
+    assert rows * (planes + block_product.keeps_sums(target)) < target.registers
 
 
 def test_there_is_always_a_row() -> None:

@@ -31,6 +31,8 @@ from sardonyx.kernel.quant.block_product import PAIRS, WORD, BlockProductKernel,
 from sardonyx.target.target import Target
 
 _WORDS_AT_ONCE: Final = 8  # of a block that are written out; longer blocks have a loop
+_AHEAD: Final = 2048  # bytes of weights that few rows have brought from memory meanwhile
+_LINE: Final = 64  # bytes
 _FEW_ROWS: Final = 2  # whose sums always stay in registers, and whose words are written out
 _CHAINS: Final = 4  # sums of integers at most that do not wait for each other
 _DOTS_OF_CHAIN: Final = 8  # dot products of a block that a further sum is worth
@@ -51,7 +53,8 @@ class _BlockProductEmitter:
         self.integers, self.floats = self.e.type("i32"), self.e.type("f32")
         a = Loaded(f, kernel.arguments)
         self.batch, self.rows, self.columns, self.blocks = a.several("batch"), a["rows"], a["columns"], a["blocks"]
-        self.row_tensors = [a.tensor(name) for name in ("levels", "scales", "corrections")]
+        self.levels, self.scales, self.corrections = (a.tensor(name) for name in ("levels", "scales", "corrections"))
+        self.between = a["between"]
         self.weights, self.weight_scales, self.offsets = a["weights"], a["weight_scales"], a["offsets"]
         self.tiles = a["tiles"] if kernel.grouped else ""
         self.operands: list[tuple[MemRef, str]] = []
@@ -92,7 +95,8 @@ class _BlockProductEmitter:
         f.line(f"switch i64 {height}, label {names[k.heights[-1]]} [ {' '.join(cases)} ]")
         for each, name in names.items():
             f.label(name)
-            self._tile(each, self._row_pointers(each, indices, row, height), weights, scales, offsets)
+            beside = [f.element(base, "float", self._offset(indices, row, own)) for base, own in (self.scales, self.corrections)]
+            self._tile(each, self._row_pointers(each, indices, row, height), beside, weights, scales, offsets)
             f.branch(summed)
         f.label(summed)
         self._store(indices, row, height, column)
@@ -134,26 +138,17 @@ class _BlockProductEmitter:
             offset = self.f.add(offset, self.f.mul(index, stride))
         return offset
 
-    def _row_pointers(self, height: int, indices: list[str], row: str, actual: str) -> list[list[str]]:
-        """Levels, scales and corrections of each row of a tile; beyond the last row that exists it is repeated."""
-        f = self.f
-        kinds = (f"i{self.k.level_bits}", "float", "float" if self.k.offsets else "i32")
+    def _row_pointers(self, height: int, indices: list[str], row: str, actual: str) -> list[str]:
+        """The levels of each row of a tile; beyond the last row that exists it is repeated."""
+        f, (base, strides) = self.f, self.levels
         last = f.sub(actual, 1)
         exact = height == 1 or height - 1 in self.k.heights or height == self.k.heights[0]
-        found = []
-        for number in range(height):
-            at = f.add(row, number if exact else f.min(number, last))
-            found.append(
-                [
-                    f.element(base, kind, self._offset(indices, at, strides))
-                    for (base, strides), kind in zip(self.row_tensors, kinds)
-                ]
-            )
-        return found
+        rows = [f.add(row, number if exact else f.min(number, last)) for number in range(height)]
+        return [f.element(base, f"i{self.k.level_bits}", self._offset(indices, each, strides)) for each in rows]
 
     # One tile
 
-    def _tile(self, height: int, rows: list[list[str]], weights: str, scales: str, offsets: str) -> None:
+    def _tile(self, height: int, levels: list[str], beside: list[str], weights: str, scales: str, offsets: str) -> None:
         f, k, lanes = self.f, self.k, self.lanes
         zero = constant("f32", 0.0, lanes)
         kept = self.keeps_sums or height <= _FEW_ROWS
@@ -163,24 +158,27 @@ class _BlockProductEmitter:
                 self.e.store(place, zero, "f32")
         block = f.loop(0, self.blocks, 1, [(self.floats, zero)] * height if kept else [])
         at = f.element(weights, "i8", f.mul(block.index, k.words * lanes * 4))
-        levels = [f.element(row[0], "i8", f.mul(block.index, k.block * self.level_bytes)) for row in rows]
+        first = f.mul(block.index, k.block * self.level_bytes)
+        own_scales, corrections = (f.element(each, "float", f.mul(block.index, self.between)) for each in beside)
+        if height <= _FEW_ROWS:
+            self._fetch_ahead(at, f.element(scales, "i8", f.mul(block.index, lanes * 4)))
         if k.offsets:
             starts = [lambda: constant("i32", 0, lanes)] * height
         else:
-            starts = [partial(self._scalar, f.element(row[2], "i32", block.index), "i32") for row in rows]
-        integers = self._pairs(at, levels, starts) if self.dots == "pairs" else self._integers(at, levels, starts)
+            starts = [partial(self._scalar, f.element(corrections, "i32", number), "i32") for number in range(height)]
+        integers = (self._pairs if self.dots == "pairs" else self._integers)(at, levels, first, starts)
 
         place = f.mul(block.index, lanes)
         scale = self.e.load(f.element(scales, "float", place), "f32")
         offset = self._offsets(offsets, place, scale)
         sums = []
         before = block.carry if kept else [self.e.load(each, "f32") for each in places]
-        for row, sum_, value in zip(rows, before, integers):
-            own = self._scalar(f.element(row[1], "float", block.index), "f32")
+        for number, (sum_, value) in enumerate(zip(before, integers)):
+            own = self._scalar(f.element(own_scales, "float", number), "f32")
             both = f.let(f"fmul {self.floats} {scale}, {own}")
             total = multiply_add(self.e, f.let(f"sitofp {self.integers} {value} to {self.floats}"), both, sum_, "f32")
             if k.offsets:
-                correction = self._scalar(f.element(row[2], "float", block.index), "f32")
+                correction = self._scalar(f.element(corrections, "float", number), "f32")
                 total = multiply_add(self.e, offset, correction, total, "f32")
             sums.append(total)
         if not kept:
@@ -191,7 +189,14 @@ class _BlockProductEmitter:
         for each, total in zip(places, f.end(block, sums)):
             self.e.store(each, total, "f32")
 
-    def _integers(self, weights: str, levels: list[str], starts: Sequence[Callable[[], str]]) -> list[str]:
+    def _fetch_ahead(self, weights: str, scales: str) -> None:
+        """Few rows take as long as their weights take to come, and the machine by itself stops at the end of every page."""
+        f = self.f
+        for line in range(0, self.k.words * self.lanes * 4, _LINE):
+            f.fetch_ahead(f.element(weights, "i8", _AHEAD + line))
+        f.fetch_ahead(f.element(scales, "i8", _AHEAD // self.k.words))
+
+    def _integers(self, weights: str, levels: list[str], first: str, starts: Sequence[Callable[[], str]]) -> list[str]:
         """Sums of a block for each row, in lanes of 32 bits all along."""
         f, k, lanes = self.f, self.k, self.lanes
         integers = [start() for start in starts]
@@ -202,30 +207,31 @@ class _BlockProductEmitter:
         integers += [constant("i32", 0, lanes)] * (width * (self._chains(width) - 1))
         if words > at_once:
             inner = f.loop(0, words, at_once, [(self.integers, value) for value in integers])
-            here, beside = self._moved(weights, levels, inner.index)
-            integers = f.end(inner, self._words(here, beside, inner.carry, at_once))
+            here, there = self._moved(weights, first, inner.index)
+            integers = f.end(inner, self._words(here, levels, there, inner.carry, at_once))
         else:
-            integers = self._words(weights, levels, integers, words)
+            integers = self._words(weights, levels, first, integers, words)
         while len(integers) > width:
             half = len(integers) // 2
             integers = [f.let(f"add {self.integers} {one}, {other}") for one, other in zip(integers[:half], integers[half:])]
         return self._joined(integers)
 
-    def _pairs(self, weights: str, levels: list[str], starts: Sequence[Callable[[], str]]) -> list[str]:
+    def _pairs(self, weights: str, levels: list[str], first: str, starts: Sequence[Callable[[], str]]) -> list[str]:
         """The same by dot products in 16 bits, which are widened before they could overflow."""
         f, k, lanes = self.f, self.k, self.lanes
         halves, height = f"<{2 * lanes} x i16>", len(levels)
         words = min(k.words, PAIRS[k.bits] * k.bits // 8)
         zero = constant("i32", 0, lanes)
         outer = f.loop(0, k.words, words, [(self.integers, zero)] * height) if k.words > words else None
-        here, beside = self._moved(weights, levels, outer.index) if outer else (weights, levels)
+        here, there = self._moved(weights, first, outer.index) if outer else (weights, first)
         sums = ["zeroinitializer"] * (height * self.planes)
         at_once = self._words_at_once(height)
         if words > at_once:
             inner = f.loop(0, words, at_once, [(halves, value) for value in sums])
-            sums = f.end(inner, self._words(*self._moved(here, beside, inner.index), inner.carry, at_once))
+            word, place = self._moved(here, there, inner.index)
+            sums = f.end(inner, self._words(word, levels, place, inner.carry, at_once))
         else:
-            sums = self._words(here, beside, sums, words)
+            sums = self._words(here, levels, there, sums, words)
         totals = outer.carry if outer else [zero] * height
         for plane in range(self.planes):
             of_plane = sums[plane * height : (plane + 1) * height]
@@ -238,11 +244,11 @@ class _BlockProductEmitter:
         """How many words are written out. LLVM would put the words of a row together and keep all weights of many in memory."""
         return _WORDS_AT_ONCE if self.keeps_sums or height <= _FEW_ROWS else 1
 
-    def _moved(self, weights: str, levels: list[str], words: str) -> tuple[str, list[str]]:
-        """So many words further."""
+    def _moved(self, weights: str, first: str, words: str) -> tuple[str, str]:
+        """So many words further: the address of weights, and the place in every row, which so needs no address of its own."""
         f = self.f
-        beside = [f.element(each, "i8", f.mul(words, WORD // self.k.bits * self.level_bytes)) for each in levels]
-        return f.element(weights, "i8", f.mul(words, self.lanes * 4)), beside
+        place = f.add(first, f.mul(words, WORD // self.k.bits * self.level_bytes))
+        return f.element(weights, "i8", f.mul(words, self.lanes * 4)), place
 
     def _chains(self, width: int) -> int:
         """Sums of integers that take turns: of few rows each dot product would wait for the one before it."""
@@ -273,9 +279,10 @@ class _BlockProductEmitter:
     def _scalar(self, pointer: str, kind: str) -> str:
         return self.e.load_scalar(pointer, kind)
 
-    def _words(self, weights: str, levels: list[str], totals: list[str], words: int) -> list[str]:
+    def _words(self, weights: str, rows: list[str], place: str, totals: list[str], words: int) -> list[str]:
         """Some words of a block, with the activations of each row that belong to them."""
         f, k = self.f, self.k
+        levels = [f.element(row, "i8", place) for row in rows]
         width = len(levels) * self.planes
         for word in range(words):
             packed = self.e.load(f.element(weights, "i8", word * self.lanes * 4), "i32")

@@ -28,13 +28,15 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
     e = VectorEmitter(f, lanes)
     floats, integers = e.type("f32"), e.type("i32")
     a = Loaded(f, kernel.arguments)
-    columns, blocks = a["columns"], a["blocks"]
+    columns, blocks, between = a["columns"], a["blocks"], a["between"]
     source, (row_stride,) = a.tensor("source")
+    levels, (level_stride,) = a.tensor("levels")
     most = float(kernel.largest)
 
     unit = f.loop("%begin", "%end")
     row = f.let(f"udiv i64 {unit.index}, {blocks}", "i")
-    column = f.mul(f.let(f"urem i64 {unit.index}, {blocks}", "i"), kernel.block)
+    block = f.let(f"urem i64 {unit.index}, {blocks}", "i")
+    column = f.mul(block, kernel.block)
     count = f.sub(columns, column)
     x = f.element(source, memory_type(kernel.type), f.add(f.mul(row, row_stride), column))
 
@@ -64,7 +66,7 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
 
     total = constant("i32", 0, lanes)
     level = f"i{kernel.level_bits}"
-    target_levels = f.element(a["levels"], level, f.mul(unit.index, kernel.block))
+    target_levels = f.element(levels, level, f.add(f.mul(row, level_stride), column))
     for number, value in enumerate(vectors):
         scaled = f.let(f"fmul {floats} {value}, {factor}")
         rounded = f.call(floats, f"llvm.roundeven.v{lanes}f32", (floats, scaled))
@@ -79,8 +81,9 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
         narrow = f.let(f"trunc {integers} {whole} to <{lanes} x {level}>")
         f.line(f"store <{lanes} x {level}> {narrow}, ptr {f.element(target_levels, level, number * lanes)}, align 1")
     summed = f.call("i32", f"llvm.vector.reduce.add.v{lanes}i32", (integers, total))
-    f.line(f"store float {scale}, ptr {f.element(a['scales'], 'float', unit.index)}, align 4")
-    correction = f.element(a["corrections"], "i32", unit.index)
+    place = f.add(f.mul(block, between), row)
+    f.line(f"store float {scale}, ptr {f.element(a['scales'], 'float', place)}, align 4")
+    correction = f.element(a["corrections"], "i32", place)
     if kernel.middle:
         f.line(f"store i32 {f.let(f'mul i32 {summed}, {-kernel.middle}')}, ptr {correction}, align 4")
     else:

@@ -45,6 +45,8 @@ Dots: TypeAlias = Literal["bytes", "pairs", "halfwords"]
 WORD: Final = 32  # bits
 PAIRS: Final = {2: 32, 4: 8}  # sums of two products that 16 bits hold, by the bits of a weight
 HALFWORDS: Final = (0, 2, 1, 3)  # which of four activations stands where, if they have 16 bits
+_LINE: Final = 64  # bytes
+MOST_ROWS: Final = 12  # of any tile: it reads so many scales, whatever rows exist
 _ROUNDED: Final = (1, 2, 4, 8)  # heights of tiles that are made if the number of rows is not known; and the tallest
 
 
@@ -83,6 +85,12 @@ def tallest(bits: int, level_bits: int, target: Target) -> int:
     return rows_in_registers(target, planes, 6)
 
 
+def level_stride(levels: int, level_bits: int) -> int:
+    """Levels from one row to the next: an odd number of lines, so that rows of a tile share no sets of the first cache."""
+    lines = -(-levels * level_bits // (8 * _LINE)) | 1
+    return lines * _LINE * 8 // level_bits
+
+
 def heights(rows: Dim, most: int) -> tuple[int, ...]:
     """The heights of tiles that there is code for; a tile of another height is computed by the next higher one."""
     if not isinstance(rows, int):
@@ -119,14 +127,15 @@ class QuantizeRowsKernel:
 
     @property
     def arguments(self) -> Arguments:
-        """What it is called with. The results have no gaps."""
+        """What it is called with. Scales and corrections lie block by block: those of a tile are side by side."""
         return Arguments(
             number("columns"),
             number("blocks"),  # of a row
             tensor("source", 1),  # stride: row
-            address("levels"),
+            tensor("levels", 1),  # stride: row
             address("scales"),
             address("corrections"),
+            number("between"),  # blocks: elements of both
         )
 
 
@@ -149,7 +158,7 @@ class BlockProductKernel:
             raise ValueError("rows in groups have one batch axis")
         if self.bits not in (2, 4, 8) or self.block % 16:
             raise ValueError(f"weights of {self.bits} bits in blocks of {self.block}")
-        if not self.heights or self.heights[-1] > self.rows:
+        if not self.heights or not self.heights[-1] <= self.rows <= MOST_ROWS:
             raise ValueError(f"tiles of heights {self.heights} in blocks of at most {self.rows} rows")
 
     @cached_property
@@ -178,6 +187,7 @@ class BlockProductKernel:
             tensor("levels", rows),
             tensor("scales", rows),
             tensor("corrections", rows),
+            number("between"),  # blocks: elements of scales and corrections
             address("weights"),
             address("weight_scales"),
             address("offsets"),

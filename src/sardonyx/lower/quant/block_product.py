@@ -5,7 +5,7 @@ Products that read the same activations share that step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
@@ -15,12 +15,14 @@ from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, load
 from sardonyx.kernel.quant.block_product import (
+    MOST_ROWS,
     WORD,
     BlockProductKernel,
     QuantizeRowsKernel,
     has_planes,
     heights,
     level_bits_of,
+    level_stride,
     tallest,
     units,
 )
@@ -130,6 +132,7 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
         levels=(Address(levels.buffer), merged[0][:-1]),
         scales=(Address(scales.buffer), merged[1][:-1]),
         corrections=(Address(corrections.buffer), merged[1][:-1]),
+        between=scales.strides[-1],
         weights=Address(weights.buffer),
         weight_scales=Address(weight_scales.buffer),
         offsets=Address((offsets or weight_scales).buffer),
@@ -163,16 +166,24 @@ def quantized_rows(ctx: LowerContext, group: Group, a: View, kernel: QuantizeRow
     rows: list[Dim] = list(a.shape[:-1])
     kind = dtypes.INT8 if kernel.level_bits == 8 else dtypes.INT16
     correction = dtypes.INT32 if kernel.middle else dtypes.FLOAT32
-    levels = ctx.scratch(kind, (*rows, blocks * kernel.block), "levels")
-    scales = ctx.scratch(dtypes.FLOAT32, (*rows, blocks), "scales of levels")
-    corrections = ctx.scratch(correction, (*rows, blocks), "corrections of levels")
+    stride = level_stride(blocks * kernel.block, kernel.level_bits)
+    levels = ctx.scratch(kind, (*rows, stride), "levels")
+    between = product(rows)
+    scales, corrections = (
+        View(flat.buffer, (*rows, blocks), (*_contiguous(rows), between), flat.offset)
+        for flat in (
+            ctx.scratch(dtypes.FLOAT32, (between * blocks + MOST_ROWS,), "scales of levels"),
+            ctx.scratch(correction, (between * blocks + MOST_ROWS,), "corrections of levels"),
+        )
+    )
     arguments = kernel.arguments.entries(
         columns=a.shape[-1],
         blocks=blocks,
         source=(a.address, (a.shape[-1],)),
-        levels=Address(levels.buffer),
+        levels=(Address(levels.buffer), (stride,)),
         scales=Address(scales.buffer),
         corrections=Address(corrections.buffer),
+        between=between,
     )
     made = [levels, scales, corrections]
     elements = product([*rows, blocks * kernel.block])
@@ -219,5 +230,8 @@ def _packed(ctx: LowerContext, node: Node, bits: int, block: int, blocks: int) -
 
 def shaped(view: View, shape: tuple[Dim, ...]) -> View:
     """A view without gaps, as a constant is, in another shape."""
-    strides = [product(shape[axis + 1 :]) for axis in range(len(shape))]
-    return View(view.buffer, shape, tuple(strides), view.offset)
+    return View(view.buffer, shape, _contiguous(shape), view.offset)
+
+
+def _contiguous(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    return tuple(product(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -465,6 +465,7 @@ class _Experts:
             levels=(Address(levels.buffer), (0, levels.strides[0])),
             scales=(Address(scales.buffer), (0, scales.strides[0])),
             corrections=(Address(corrections.buffer), (0, corrections.strides[0])),
+            between=scales.strides[-1],
             weights=Address(weights.buffer),
             weight_scales=Address(weight_scales.buffer),
             offsets=Address((offsets or weight_scales).buffer),

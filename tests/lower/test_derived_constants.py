@@ -158,7 +158,7 @@ def test_zeros_of_both_signs_are_different_constants() -> None:
 
 def test_one_constant_packed_in_one_way_is_one_constant() -> None:
     nodes = [helper.make_node("MatMul", [name, "w"], [f"y{name}"]) for name in ("a", "b")]
-    feeds = {"a": random(5, 8), "b": random(9, 8)}
+    feeds = {"a": random(12, 8), "b": random(24, 8)}
     content = made(nodes, feeds, {"w": random(8, 40)}, dict.fromkeys(("ya", "yb"), TensorProto.FLOAT))
     _, compiled = compile_native(content)
     assert len([buffer for buffer in compiled.plan.buffers if buffer.storage is Storage.CONSTANT]) == 1

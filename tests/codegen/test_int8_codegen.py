@@ -18,7 +18,16 @@ from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.matmul import matmul
-from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, QuadPackKernel, offset_of_a, offset_of_b, pack_units, tallest_tile
+from sardonyx.kernel.matmul.int8 import (
+    Int8MatMulKernel,
+    QuadPackKernel,
+    element_depth,
+    offset_of_a,
+    offset_of_b,
+    pack_units,
+    takes_pairs,
+    tallest_tile,
+)
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.lower.quant.integer_product import pack_quads
 from sardonyx.target.target import Target
@@ -45,6 +54,16 @@ def integers(seed: int, shape: tuple[int, ...], kind: str) -> Array:
     return found
 
 
+def types(kind: str, target: Target) -> dict[str, Any]:
+    """Of A and of B's elements, as a kernel for bytes of a kind has them."""
+    return {"a_type": "i16", "b_type": "i16"} if takes_pairs(target) else {"a_type": kind, "b_type": "i32"}
+
+
+def operand(bytes_: Array, target: Target) -> Array:
+    """A as a kernel reads it."""
+    return bytes_.astype(np.int16) if takes_pairs(target) else bytes_
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", ["u8", "i8"])
@@ -52,15 +71,16 @@ def test_products_of_every_height_and_width(kind: Any, vectors: int, target: Tar
     strip = vectors * vector_lanes("i32", target)
     rows = tallest_tile(target, vectors)
     kernel = Int8MatMulKernel(
-        a_type=kind, batch=0, vectors=vectors, rows=rows, heights=tuple(range(1, rows + 1)), whole=False, epilogue=PLAIN
+        **types(kind, target), batch=0, vectors=vectors, rows=rows, heights=tuple(range(1, rows + 1)), whole=False, epilogue=PLAIN
     )
+    each = element_depth(target)
     for case in range(2 * rows + 4):
         m, n, k = case, 1 + (case * 7) % (2 * strip + 3), (0, 1, 2, 3, 4, 9, 16, 21, 38, 75)[case % 10]
-        a, b = guarded(integers(case, (m, k), kind)), integers(case + 1, (k, n), "i8")
-        packed = guarded(np.ascontiguousarray(pack_quads(b[None], strip)))
+        a, b = guarded(operand(integers(case, (m, k), kind), target)), integers(case + 1, (k, n), "i8")
+        packed = guarded(np.ascontiguousarray(pack_quads(b[None], strip, each)))
         c = guarded(np.full((m, n), 77, np.int32))
-        quads = -(-k // 4)
-        arguments = [m, n, k, 2, a.ctypes.data, k, packed.ctypes.data, quads * strip, c.ctypes.data, n, 1]
+        elements = -(-k // each)
+        arguments = [m, n, k, 2, a.ctypes.data, k, packed.ctypes.data, elements * strip, c.ctypes.data, n, 1]
         run(kernel, arguments, matmul.units(kernel, [], m, n, target), target)
         np.testing.assert_array_equal(c, (a.astype(np.int32) + offset_of_a(kind, target)) @ b.astype(np.int32))
 
@@ -78,17 +98,19 @@ def test_segments_of_the_depth_lie_apart(
     strip, most = vectors * vector_lanes("i32", target), tallest_tile(target, vectors)
     epilogue = Epilogue((Operand("i32", "unit"), Operand("i32", "unit")), ((1, accumulator("i32") - load(0, "i32")),))
     kernel = Int8MatMulKernel(
-        a_type="u8", batch=0, vectors=vectors, rows=most, heights=tuple(range(1, most + 1)), whole=False, segments=2,
+        **types("u8", target), batch=0, vectors=vectors, rows=most, heights=tuple(range(1, most + 1)), whole=False, segments=2,
         epilogue=epilogue,
     )  # fmt: skip
-    memory = guarded(integers(depth, (rows, segments[0], segments[1], depth + 3), "u8"))
+    memory = guarded(operand(integers(depth, (rows, segments[0], segments[1], depth + 3), "u8"), target))
     a = memory[..., 3:]  # the last byte is the last of the memory
     b = integers(depth + 1, (segments[0] * segments[1], depth, columns), "i8")
-    packed, terms = guarded(np.ascontiguousarray(pack_quads(b, strip))), guarded(np.arange(columns, dtype=np.int32))
+    element = element_depth(target)
+    packed, terms = guarded(np.ascontiguousarray(pack_quads(b, strip, element))), guarded(np.arange(columns, dtype=np.int32))
     c = guarded(np.full((rows, columns), 77, np.int32))
-    each = segments[0] * segments[1] * -(-depth // 4) * strip
+    each = segments[0] * segments[1] * -(-depth // element) * strip
+    strides = [stride // memory.itemsize for stride in memory.strides[:3]]
     arguments = [
-        rows, columns, depth, 1, *segments, a.ctypes.data, *memory.strides[:3], packed.ctypes.data, each,
+        rows, columns, depth, 1, *segments, a.ctypes.data, *strides, packed.ctypes.data, each,
         terms.ctypes.data, 0, 1, c.ctypes.data, columns, 1,
     ]  # fmt: skip
     run(kernel, arguments, matmul.units(kernel, [], rows, columns, target), target, parts)
@@ -116,7 +138,7 @@ def test_a_matrix_is_packed_from_any_order_and_its_columns_are_summed(
     source = guarded(integers(depth, shape, kind))
     strides = (1, columns) if order == "columns" else (depth * gap, gap)
     matrix = source if order == "columns" else np.swapaxes(source[:, :, ::gap], 1, 2)
-    expected = pack_quads(matrix[:, None], strip)
+    expected = pack_quads(matrix[:, None], strip, element_depth(target))
     packed = guarded(np.full(expected.shape, 77, np.int8))
     sums = guarded(np.full((batch, expected.shape[1] * strip), 77, np.int32))
     arguments = [batch, columns, depth, source.ctypes.data, depth * columns * gap, *strides, packed.ctypes.data, sums.ctypes.data]

@@ -124,6 +124,7 @@ def test_all_that_changes_the_code_of_a_product_of_bytes_changes_the_key() -> No
     kernels: list[MatMulKernel | QuadPackKernel] = [
         product(),
         product(a_type="i8"),
+        product(a_type="i16", b_type="i16"),
         product(batch=1),
         product(vectors=2),
         product(rows=7),

@@ -15,7 +15,10 @@ from guarded import guarded
 from lowering_case import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
 from sardonyx.ir.tensor import Array
-from targets import names_here
+from sardonyx.kernel.loops import LoopKernel
+from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, takes_pairs
+from sardonyx.program.steps import KernelStep
+from targets import names_here, of_sessions
 
 BYTES = st.sampled_from([np.uint8, np.int8])
 SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 70, 129])
@@ -239,7 +242,10 @@ def test_what_follows_is_computed_in_the_same_kernel() -> None:
     made = model(nodes, feeds, {"y": np.uint8}, constants=constants, opset=21)
     assert_native_agrees(made, feeds)
     _, compiled = compile_native(made.SerializeToString())
-    assert len(compiled.lowered.steps) == 1
+    kernels = [step.kernel for step in compiled.lowered.steps if isinstance(step, KernelStep)]
+    widened = [kernel for kernel in kernels if isinstance(kernel, LoopKernel)]
+    assert [type(kernel) for kernel in kernels if kernel not in widened] == [Int8MatMulKernel]
+    assert len(widened) == takes_pairs(of_sessions())
 
 
 @pytest.mark.parametrize("name", names_here())

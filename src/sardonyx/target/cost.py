@@ -23,7 +23,7 @@ _ROW_OUTPUT_TRANSFORM: Final = 28
 _LOAD: Final = (1.1, 0.5)  # of a vector or element
 _CONV_LOAD: Final = (1.4, 0.5)  # pixels lie further apart
 _STEP: Final = (0.8, 0.3)  # along the depth
-_WIDENED: Final = 1.5  # of a vector or element of bytes, which is widened
+_WIDENED: Final = 0.5  # of a vector of bytes, which is widened
 _TILE: Final = (150.0, 20.0)  # to begin with a tile and to end it
 _CONV_TILE: Final = (150.0, 5.0)
 _WINOGRAD_ROWS: Final = {1: 5, 2: 3}  # of a tile of Winograd's products, by vectors: fewer take as long
@@ -69,13 +69,16 @@ def matmul_tile(rows: int, vectors: int, depth: int, target: Target, *, ragged: 
     return (depth * step + _TILE[direct] + _RAGGED[direct] * ragged * rows * vectors) * _multiply_add(target)
 
 
-def int8_tile(rows: int, vectors: int, quads: int, target: Target, *, ragged: bool = False) -> float:
-    """A register tile of a product of bytes, by steps of four along the depth. Where bytes are widened first, every load is."""
+def int8_tile(rows: int, vectors: int, elements: int, target: Target, *, ragged: bool = False) -> float:
+    """A register tile of a product of bytes, by elements along the depth (`kernel.matmul.int8`).
+
+    Where elements are pairs, those of B are widened, and each product is added by an instruction of its own.
+    """
     if target.has_int8_dot:
-        return matmul_tile(rows, vectors, quads, target, ragged=ragged)
+        return matmul_tile(rows, vectors, elements, target, ragged=ragged)
     direct = target.has_broadcast_operands
-    step = 2 * rows * vectors + _WIDENED * (rows + vectors)
-    return (quads * step + _TILE[direct] + _RAGGED[0] * ragged * rows * vectors) * _multiply_add(target)
+    step = max(rows * vectors + _WIDENED * vectors, _LOAD[direct] * (rows + vectors)) + _STEP[direct]
+    return (elements * step + _TILE[direct] + _RAGGED[0] * ragged * rows * vectors) * _multiply_add(target)
 
 
 def conv_tile(pixels: int, vectors: int, runs: int, run: int, target: Target, *, pointwise: bool) -> float:

@@ -2,7 +2,7 @@
 
 VNNI           one instruction multiplies and adds up a quad: unsigned bytes of A with signed ones of B
 dotprod        the same, with signed bytes on both sides
-other x86      even and odd bytes are widened to 16 bits; pairs of products are exact in 32 (`pmaddwd`)
+other x86      pairs of 16 bits, of which two products are exact in 32 (`pmaddwd`): A is widened already, B when it is loaded
 elsewhere      four plain products
 """
 
@@ -12,13 +12,22 @@ from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conversions import convert
-from sardonyx.codegen.element_types import constant
+from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import MatMulEmitter, TileLoop
-from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords, signed_halfwords, unsigned_halfwords
+from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords
 from sardonyx.codegen.vector import VectorEmitter
-from sardonyx.kernel.matmul.int8 import QUAD, Int8MatMulKernel, QuadPackKernel, offset_of_b, sign_of_a
+from sardonyx.kernel.matmul.int8 import (
+    PAIR,
+    QUAD,
+    Int8MatMulKernel,
+    QuadPackKernel,
+    element_depth,
+    offset_of_b,
+    sign_of_a,
+    takes_pairs,
+)
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.target.target import Target
 
@@ -42,7 +51,7 @@ def emit_quad_pack_kernel(kernel: QuadPackKernel, name: str, target: Target) -> 
 
 
 class QuadProducts:
-    """Sums of products of quads, by the best that a machine has. An operand is one vector, or two of widened bytes."""
+    """Sums of products of quads, by the best that a machine has."""
 
     def __init__(self, e: VectorEmitter, target: Target) -> None:
         self.e = e
@@ -50,33 +59,19 @@ class QuadProducts:
         self.kind = e.type("i32")
         self._target = target
         self.is_x86 = target.architecture == "x86_64"
-        self.has_dot = target.has_int8_dot
-        self.is_widened = self.is_x86 and not self.has_dot
         self._sign = sign_of_a(target)
 
-    def operand_a(self, quads: str) -> tuple[str, ...]:
-        """Bytes of A with the sign of `sign_of_a`."""
-        return unsigned_halfwords(self.e, quads) if self.is_widened else (quads,)
-
-    def operand_b(self, quads: str) -> tuple[str, ...]:
-        """Signed bytes of B."""
-        return signed_halfwords(self.e, quads) if self.is_widened else (quads,)
-
-    def add(self, total: str, a: tuple[str, ...], b: tuple[str, ...]) -> str:
-        """total + the products of all quads."""
+    def add(self, total: str, a: str, b: str) -> str:
+        """total + the products of all quads: bytes of A with the sign of `sign_of_a`, signed ones of B."""
         f, kind = self.f, self.kind
-        if self.is_widened:
-            for left, right in zip(a, b):
-                total = dot_halfwords(self.e, total, left, right, self._target)
-            return total
         if self.is_x86:
-            return dot_bytes(self.e, total, a[0], b[0])
-        if self.has_dot:
+            return dot_bytes(self.e, total, a, b)
+        if self._target.has_int8_dot:
             octets = f"<{4 * self.e.lanes} x i8>"
             name = f"llvm.aarch64.neon.sdot.v{self.e.lanes}i32.v{4 * self.e.lanes}i8"
-            return f.call(kind, name, (kind, total), (octets, self._cast(a[0], octets)), (octets, self._cast(b[0], octets)))
+            return f.call(kind, name, (kind, total), (octets, self._cast(a, octets)), (octets, self._cast(b, octets)))
         for byte in range(QUAD):
-            left, right = (self._byte(quads, byte, signed) for quads, signed in ((a[0], self._sign == "i8"), (b[0], True)))
+            left, right = (self._byte(quads, byte, signed) for quads, signed in ((a, self._sign == "i8"), (b, True)))
             total = f.let(f"add {kind} {total}, {f.let(f'mul {kind} {left}, {right}')}")
         return total
 
@@ -100,12 +95,13 @@ class _Int8MatMulEmitter(MatMulEmitter):
         super().__init__(kernel, function, target)
         self.short = kernel.epilogue.operations <= _SHORT
         self.products = QuadProducts(self.e, target)
-        self.flips = kernel.a_type != sign_of_a(target)
-        self.quads = function.let(f"lshr i64 {self.depth}, 2", "i")
-        self.rest = function.let(f"and i64 {self.depth}, 3", "i")
+        self.pairs = kernel.a_type == "i16"
+        self.flips = not self.pairs and kernel.a_type != sign_of_a(target)
+        self.elements = function.let(f"udiv i64 {self.depth}, {kernel.element_depth}", "i")
+        self.rest = function.let(f"urem i64 {self.depth}, {kernel.element_depth}", "i")
 
     def take_a(self, a: Loaded) -> None:
-        self.a_type = "u8"
+        self.a_type = self.int8.a_type
         self.a, strides = a.tensor("a")
         self.segments, self.line = a.several("segments"), a.several("line")
         batch = self.int8.batch
@@ -121,7 +117,7 @@ class _Int8MatMulEmitter(MatMulEmitter):
         line = f.let(f"udiv i64 {row}, {self.line[0]}", "i")
         self.column = f.sub(row, f.mul(line, self.line[0]))
         offset = f.add(self.offset_of(batch, self.a_batch, line, self.line_stride), f.mul(self.column, self.a_row))
-        return f.element(self.a, "i8", offset)
+        return f.element(self.a, memory_type(self.a_type), offset)
 
     def row_pointers(self, height: int, actual: str, a: str, exact: bool) -> tuple[list[tuple[int, str]], list[str]]:
         if not self.line:
@@ -137,7 +133,7 @@ class _Int8MatMulEmitter(MatMulEmitter):
             if not exact:  # rows beyond the last repeat it
                 inside = f.let(f"icmp slt i64 {row}, {actual}", "c")
                 step = f.let(f"select i1 {inside}, i64 {step}, i64 0", "i")
-            pointer = f.element(pointer, "i8", step)
+            pointer = f.element(pointer, memory_type(self.a_type), step)
             starts.append(pointer)
         return [(row, "0") for row in range(height)], starts
 
@@ -153,32 +149,37 @@ class _Int8MatMulEmitter(MatMulEmitter):
         loop = f.loop(0, self.segments[axis], 1, values)
         starts = loop.carry[: len(moving)]
         inside, now = self._segments(tile, axis + 1, starts, loop.carry[len(moving) :])
-        following = [inside[0], *(f.element(pointer, "i8", self.segment_strides[axis]) for pointer in starts[1:])]
+        kind_of_a, stride = memory_type(self.a_type), self.segment_strides[axis]
+        following = [inside[0], *(f.element(pointer, kind_of_a, stride) for pointer in starts[1:])]
         ended = f.end(loop, [*following, *now])
         return ended[: len(moving)], ended[len(moving) :]
 
     def _segment(self, tile: TileLoop, moving: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
-        moving, sums = self.walk(tile, self.quads, moving, sums)
+        moving, sums = self.walk(tile, self.elements, moving, sums)
         if not self.int8.ragged:
             return moving, sums
-        # A loop of one turn, or of none, over the bytes that do not fill a quad.
+        # A loop of one turn, or of none, over what does not fill an element.
         f, kind, size = self.f, self.e.type("i32"), tile.size
         values = [("ptr", moving[0]), *((kind, value) for value in sums[:size])]
-        last = f.loop(0, self.rest, QUAD, values)
-        weights = [self.load_b(f.element(last.carry[0], "i32", number * self.lanes), None) for number in range(self.k.vectors)]
+        last = f.loop(0, self.rest, self.int8.element_depth, values)
+        b_type = memory_type(self.k.b_type)
+        weights = [self.load_b(f.element(last.carry[0], b_type, number * self.lanes), None) for number in range(self.k.vectors)]
         now = []
         for row, (pointer, offset) in enumerate(tile.offsets):
-            value = self._operand(self._short_quad(f.element(moving[1 + pointer], "i8", offset)))
+            value = self._short_element(f.element(moving[1 + pointer], "i8", offset))
             now += [
                 self.multiply(value, weight, last.carry[1 + row * self.k.vectors + number])
                 for number, weight in enumerate(weights)
             ]
-        ended = f.end(last, [f.element(last.carry[0], "i32", self.strip), *now])
+        ended = f.end(last, [f.element(last.carry[0], b_type, self.strip), *now])
         return [ended[0], *moving[1:]], [*ended[1:], *sums[size:]]
 
-    def _short_quad(self, at: str) -> str:
+    def _short_element(self, at: str) -> tuple[str, ...]:
         """The last bytes of a row: what B has zeros for may be anything, but nothing is read beyond the row."""
         f = self.f
+        if self.pairs:
+            one = f.let(f"load i16, ptr {at}, align 1")
+            return self._operand(self.e.splat(f.let(f"zext i16 {one} to i32"), "i32"))
         value = ""
         for byte in range(QUAD - 1):
             inside = f.let(f"icmp sgt i64 {self.rest}, {byte}", "c")
@@ -187,20 +188,27 @@ class _Int8MatMulEmitter(MatMulEmitter):
             wide = f.let(f"zext i8 {one} to i32")
             placed = f.let(f"shl i32 {wide}, {8 * byte}") if byte else wide
             value = f.let(f"or i32 {value}, {placed}") if value else placed
-        return self.e.splat(value, "i32")
+        return self._operand(self.e.splat(value, "i32"))
 
-    def _operand(self, quads: str) -> tuple[str, ...]:
-        return self.products.operand_a(flipped(self.e, quads) if self.flips else quads)
+    def _operand(self, elements: str) -> tuple[str, ...]:
+        return (flipped(self.e, elements) if self.flips else elements,)
 
     def load_a(self, at: str) -> tuple[str, ...]:
         element = self.f.let(f"load i32, ptr {at}, align 1")
         return self._operand(self.e.splat(element, "i32"))
 
     def load_b(self, at: str, mask: str | None) -> tuple[str, ...]:
-        return self.products.operand_b(self.e.load(at, "i32", mask))
+        if not self.pairs:
+            return (self.e.load(at, "i32", mask),)
+        f, count = self.f, PAIR * self.lanes
+        narrow = f.let(f"load <{count} x i8>, ptr {at}, align 1")
+        wide = f.let(f"sext <{count} x i8> {narrow} to <{count} x i16>")
+        return (f.let(f"bitcast <{count} x i16> {wide} to {self.e.type('i32')}"),)
 
     def multiply(self, a: tuple[str, ...], b: tuple[str, ...], total: str) -> str:
-        return self.products.add(total, a, b)
+        if self.pairs:
+            return dot_halfwords(self.e, total, a[0], b[0], self.target)
+        return self.products.add(total, a[0], b[0])
 
 
 class _QuadPackEmitter:
@@ -212,6 +220,8 @@ class _QuadPackEmitter:
         self.kind = self.e.type("i32")
         self.strip = kernel.vectors * self.lanes
         self.products = QuadProducts(self.e, target)
+        self.pairs, self.each = takes_pairs(target), element_depth(target)
+        self.element = "i16" if self.pairs else "i32"
         a = Loaded(f, kernel.arguments)
         self.batch, self.columns, self.depth = a.several("batch"), a["columns"], a["depth"]
         self.source, (*self.batch_strides, column_stride, depth_stride) = a.tensor("source")
@@ -222,8 +232,8 @@ class _QuadPackEmitter:
     def emit(self) -> None:
         f = self.f
         strips = f.let(f"udiv i64 {f.add(self.columns, self.strip - 1)}, {self.strip}", "i")
-        quads = f.let(f"lshr i64 {f.add(self.depth, QUAD - 1)}, 2", "i")
-        whole = f.let(f"lshr i64 {self.depth}, 2", "i")
+        elements = f.let(f"udiv i64 {f.add(self.depth, self.each - 1)}, {self.each}", "i")
+        whole = f.let(f"udiv i64 {self.depth}, {self.each}", "i")
         unit = f.loop("%begin", "%end")
         strip = f.let(f"urem i64 {unit.index}, {strips}", "i")
         rest = f.let(f"udiv i64 {unit.index}, {strips}", "i")
@@ -233,7 +243,7 @@ class _QuadPackEmitter:
             offset = f.add(offset, f.mul(index, self.batch_strides[axis]))
             if axis:
                 rest = f.let(f"udiv i64 {rest}, {self.batch[axis]}", "i")
-        target = f.element(self.target, "i32", f.mul(f.mul(unit.index, quads), self.strip))
+        target = f.element(self.target, self.element, f.mul(f.mul(unit.index, elements), self.strip))
         sums = f.element(self.sums, "i32", f.mul(unit.index, self.strip))
         for number in range(self.k.vectors):
             column = f.add(f.mul(strip, self.strip), number * self.lanes)
@@ -247,31 +257,47 @@ class _QuadPackEmitter:
             if self.k.order != "columns":
                 last = f.sub(count, 1)
                 columns = [f.element(source, "i8", f.mul(f.min(lane, last), self.column_stride)) for lane in range(self.lanes)]
-            pointer = f.element(target, "i32", number * self.lanes)
+            pointer = f.element(target, self.element, number * self.lanes)
             total = constant("i32", 0, self.lanes)
-            for begin, end, short in (("0", whole, False), (whole, quads, True)):
+            for begin, end, short in (("0", whole, False), (whole, elements, True)):
                 loop = f.loop(begin, end, 1, [(self.kind, total)])
-                value = self._quads(columns, f.mul(loop.index, QUAD), mask, short)
-                self.e.store(f.element(pointer, "i32", f.mul(loop.index, self.strip)), value, "i32")
+                value = self._elements(columns, f.mul(loop.index, self.each), mask, short)
+                self._store(f.element(pointer, self.element, f.mul(loop.index, self.strip)), value)
                 (total,) = f.end(loop, [self._sum(loop.carry[0], value)])
             self.e.store(f.element(sums, "i32", number * self.lanes), total, "i32")
         f.end(unit)
 
-    def _sum(self, total: str, quads: str) -> str:
-        ones = constant("i32", _ONES, self.lanes)
-        return self.products.add(total, self.products.operand_a(ones), self.products.operand_b(quads))
+    def _store(self, at: str, elements: str) -> None:
+        if not self.pairs:
+            self.e.store(at, elements, "i32")
+            return
+        narrow = self.f.let(f"trunc {self.kind} {elements} to <{self.lanes} x i16>")
+        self.f.line(f"store <{self.lanes} x i16> {narrow}, ptr {at}, align 1")
 
-    def _quads(self, columns: list[str], depth: str, mask: str, short: bool) -> str:
-        """Four rows of a strip as one vector of quads; with `short`, some of the rows are beyond the depth: zeros."""
+    def _sum(self, total: str, elements: str) -> str:
+        """total + the bytes of all elements."""
+        f = self.f
+        if not self.pairs:
+            return self.products.add(total, constant("i32", _ONES, self.lanes), elements)
+        for number in range(PAIR):
+            high = f.let(f"shl {self.kind} {elements}, {constant('i32', 24 - 8 * number, self.lanes)}")
+            byte = f.let(f"ashr {self.kind} {high}, {constant('i32', 24, self.lanes)}")
+            total = f.let(f"add {self.kind} {total}, {byte}")
+        return total
+
+    def _elements(self, columns: list[str], depth: str, mask: str, short: bool) -> str:
+        """Rows of a strip as one vector of elements; with `short`, some of the rows are beyond the depth: zeros."""
         f = self.f
         flips = offset_of_b(self.k.source) != 0
         if self.k.order == "depth" and not short:
-            value = self._gather(columns, depth, "i32")
+            value = self._gather(columns, depth, self.element)
+            if self.pairs:
+                value = f.let(f"zext <{self.lanes} x i16> {value} to {self.kind}")
             if flips:
                 value = flipped(self.e, value)
         else:
             value = ""
-            for row in range(QUAD):
+            for row in range(self.each):
                 position = f.add(depth, row)
                 inside = ""
                 if short:

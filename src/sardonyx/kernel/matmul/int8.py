@@ -6,13 +6,16 @@ one instruction multiplies and adds up where the machine has one (`Target.has_in
     A    rows of bytes, consecutive along k; the last quad of a row may be short
     B    packed: strips one after the other, each [segments][quads][strip][4]; bytes beyond the depth or the columns are 0
 
+Where x86 has no such instruction an element is a *pair* of two consecutive k: two products of 16 bits are added up at once.
+A was widened to 16 bits beforehand, B is bytes all the same, [segments][pairs][strip][2], and widened as it is loaded.
+
 The depth may be divided into segments (`segments` axes): each is consecutive in A, with a stride from one to the next, as the
-rows of a window in an image are. Segments of B are filled up to whole quads. The rows of A may lie in lines (`lines`): so many
+rows of a window in an image are. Segments of B are filled up to whole elements. The rows of A may lie in lines (`lines`): so many
 one after the other, then a jump to the next line, as the windows of an image do.
 
 Machines multiply bytes of certain signs: those of B are signed, those of A have the sign that `sign_of_a` tells. A byte of the
 other sign is taken with its highest bit flipped, that is 128 more or less than it is; zero points move along (`offset_of_a`,
-`offset_of_b`), so that results stay the same. Sums wrap around at 32 bits, nothing saturates before.
+`offset_of_b`), so that results stay the same. A widened A has both signs. Sums wrap around at 32 bits, nothing saturates before.
 
 `QuadPackKernel` packs a B that is computed at run time, and adds up its columns on the way: what zero points need.
 """
@@ -32,11 +35,23 @@ from sardonyx.target.target import Target
 from sardonyx.target.tiles import product_rows
 
 Byte: TypeAlias = Literal["u8", "i8"]
+OfA: TypeAlias = Literal["u8", "i8", "i16"]
 
-QUAD: Final = 4  # bytes of an element
+QUAD: Final = 4  # consecutive k of an element
+PAIR: Final = 2  # the same, where A is widened
 _FLIPPED: Final = 128  # what flipping the highest bit of a byte adds to it, or takes away
-_USUAL_QUADS: Final = 64  # of a depth, if that is not known
-_WIDENING: Final = 5  # registers that it takes to widen bytes before they are multiplied
+_USUAL_DEPTH: Final = 256  # if it is not known
+_PRODUCT: Final = 1  # register that a product takes before it is added to a sum
+
+
+def takes_pairs(target: Target) -> bool:
+    """Whether elements are pairs, of 16 bits in A."""
+    return target.architecture == "x86_64" and not target.has_int8_dot
+
+
+def element_depth(target: Target) -> int:
+    """How many consecutive k are an element."""
+    return PAIR if takes_pairs(target) else QUAD
 
 
 def sign_of_a(target: Target) -> Byte:
@@ -46,7 +61,7 @@ def sign_of_a(target: Target) -> Byte:
 
 def offset_of_a(type: str, target: Target) -> int:
     """What is added to the bytes of A, and to their zero points, before they are multiplied."""
-    if type == sign_of_a(target):
+    if type == sign_of_a(target) or takes_pairs(target):
         return 0
     return _FLIPPED if type == "i8" else -_FLIPPED
 
@@ -58,13 +73,13 @@ def offset_of_b(type: str) -> int:
 
 def tallest_tile(target: Target, vectors: int) -> int:
     """The most rows of a tile."""
-    return min(tallest(target, vectors), product_rows(target, vectors, 0 if target.has_int8_dot else _WIDENING))
+    return min(tallest(target, vectors), product_rows(target, vectors, 0 if target.has_int8_dot else _PRODUCT))
 
 
 def quad_strip_vectors(columns: Dim, target: Target, rows: Dim | None = None, depth: Dim | None = None) -> int:
     """How many vectors a strip should have; see `strip_vectors`."""
-    quads = _USUAL_QUADS if depth is None else ceildiv(depth, QUAD)
-    return strip_vectors(columns, "i32", target, rows, quads, ProductTile(tallest_tile, cost.int8_tile))
+    elements = ceildiv(_USUAL_DEPTH if depth is None else depth, element_depth(target))
+    return strip_vectors(columns, "i32", target, rows, elements, ProductTile(tallest_tile, cost.int8_tile))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +87,24 @@ class Int8MatMulKernel(MatMulKernel):
     """All that decides the code of a product of bytes; two equal ones share it."""
 
     type: str = "i32"
-    b_type: str = "i32"  # a quad
+    b_type: str = "i32"  # a quad; "i16" is a pair
     b: Source = "packed"
     unit_depth: bool = True
-    a_type: Byte
+    a_type: OfA
     segments: int = 0  # axes of them
-    ragged: bool = True  # the depth of a segment may end inside a quad
+    ragged: bool = True  # the depth of a segment may end inside an element
     lines: bool = False  # the rows of A lie in lines of some length
 
     def __post_init__(self) -> None:
         MatMulKernel.__post_init__(self)
-        if (self.type, self.b_type, self.b, self.unit_depth) != ("i32", "i32", "packed", True):
-            raise ValueError("a product of bytes adds up in i32, and its B is packed in quads")
+        element = "i16" if self.a_type == "i16" else "i32"
+        if (self.type, self.b_type, self.b, self.unit_depth) != ("i32", element, "packed", True):
+            raise ValueError("a product of bytes adds up in i32, and its B is packed in quads, or in pairs if A is widened")
+
+    @property
+    def element_depth(self) -> int:
+        """How many consecutive k are an element."""
+        return PAIR if self.a_type == "i16" else QUAD
 
     @property
     def text(self) -> str:
@@ -97,12 +118,12 @@ class Int8MatMulKernel(MatMulKernel):
             numbers("batch", self.batch),
             number("rows"),
             number("columns"),
-            number("depth"),  # bytes of a segment
+            number("depth"),  # of a segment
             number("group"),  # blocks in a group
             numbers("segments", self.segments),
             numbers("line", int(self.lines)),  # rows in a line
             tensor("a", self.batch + 1 + self.segments + int(self.lines)),  # strides: batch axes, row, segments, line
-            tensor("b", self.batch + 1),  # strides, in quads: batch axes, strip
+            tensor("b", self.batch + 1),  # strides, in elements: batch axes, strip
             tensors("operands", len(self.epilogue.operands), self.batch + 2),  # strides: batch axes, row, column
         )
 
@@ -112,6 +133,8 @@ class QuadPackKernel:
     """All that decides the code of a kernel that packs a matrix of bytes into quads, in one segment.
 
     strip s, quad q, column j of the strip, byte r   :=   matrix[4 * q + r, s * width + j] + offset_of_b
+
+    The same of pairs, where those are elements.
 
     The parallel range counts strips.
     """

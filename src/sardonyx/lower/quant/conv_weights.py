@@ -20,15 +20,15 @@ def _matrices(kernels: Array, groups: int, joined: bool) -> Array:
     return ordered.reshape(groups, int(np.prod(window)) * channels // depth, depth, count // groups)
 
 
-def _kernel_cuts(kernels: Array, group_kernels: int, joined: bool, strip: int) -> tuple[Cut, ...]:
+def _kernel_cuts(kernels: Array, group_kernels: int, joined: bool, strip: int, each: int) -> tuple[Cut, ...]:
     """Strips of the only group's kernels, or whole groups."""
     return (Cut(0, 1, strip) if kernels.shape[0] <= group_kernels else Cut(0, 0, group_kernels),)
 
 
 @transform("pack_kernel_quads", 2, _kernel_cuts, is_numbers=True)
-def pack_kernel_quads(kernels: Array, group_kernels: int, joined: bool, strip: int) -> Array:
+def pack_kernel_quads(kernels: Array, group_kernels: int, joined: bool, strip: int, each: int) -> Array:
     """[kernels, channels, window ...] as [groups, strips, segments, quads, strip, 4]; see `pack_quads`."""
-    return pack_quads(_matrices(kernels, max(kernels.shape[0] // group_kernels, 1), joined), strip)
+    return pack_quads(_matrices(kernels, max(kernels.shape[0] // group_kernels, 1), joined), strip, each)
 
 
 def _sum_cuts(kernels: Array, zero_point: Array | None) -> tuple[Cut, ...]:

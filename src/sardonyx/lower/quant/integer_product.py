@@ -20,14 +20,15 @@ from sardonyx.ir.tensor import Array
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import Expr, const, load, reduced
 from sardonyx.kernel.matmul.int8 import (
-    QUAD,
     Byte,
     Int8MatMulKernel,
     QuadPackKernel,
+    element_depth,
     offset_of_a,
     offset_of_b,
     pack_units,
     quad_strip_vectors,
+    takes_pairs,
     tallest_tile,
 )
 from sardonyx.kernel.matmul.matmul import heights, vector_lanes
@@ -63,23 +64,26 @@ class Quantized:
 # Constants
 
 
-def _quad_cuts(matrices: Array, strip: int) -> list[Cut]:
-    """[..., segments, depth, columns] -> [..., strips, segments, quads, strip, 4]."""
+def _quad_cuts(matrices: Array, strip: int, each: int) -> list[Cut]:
+    """[..., segments, depth, columns] -> [..., strips, segments, elements, strip, k of an element]."""
     batch = matrices.ndim - 3
     return [*(Cut(axis, axis) for axis in range(batch)), Cut(batch + 2, batch, strip)]
 
 
 @transform("pack_quads", 1, _quad_cuts, is_numbers=True)
-def pack_quads(matrices: Array, strip: int) -> Array:
-    """[..., segments, depth, columns] as [..., strips, segments, quads, strip, 4] of signed bytes; zeros beyond the matrices."""
+def pack_quads(matrices: Array, strip: int, each: int) -> Array:
+    """[..., segments, depth, columns] as [..., strips, segments, quads, strip, 4] of signed bytes; zeros beyond the matrices.
+
+    Or as pairs: `each` is how many k an element has.
+    """
     *batch, segments, depth, columns = matrices.shape
-    quads, strips = -(-depth // QUAD), -(-columns // strip)
+    quads, strips = -(-depth // each), -(-columns // strip)
     signed = matrices if matrices.dtype == np.int8 else (matrices ^ np.uint8(128)).view(np.int8)
-    if quads * QUAD != depth or strips * strip != columns:
-        padded = np.zeros((*batch, segments, quads * QUAD, strips * strip), np.int8)
+    if quads * each != depth or strips * strip != columns:
+        padded = np.zeros((*batch, segments, quads * each, strips * strip), np.int8)
         padded[..., :depth, :columns] = signed
         signed = padded
-    parts = signed.reshape(*batch, segments, quads, QUAD, strips, strip)
+    parts = signed.reshape(*batch, segments, quads, each, strips, strip)
     front = len(batch)
     return np.moveaxis(parts, (front + 3, front, front + 1, front + 4, front + 2), range(front, front + 5))
 
@@ -116,7 +120,7 @@ class RowLayout:
 
     segments: tuple[tuple[Dim, Dim], ...] = ()
     line: tuple[Dim, Dim] | None = None
-    is_filled: bool = False  # behind a segment there are bytes to read, so that it may be filled up to whole quads
+    is_filled: bool = False  # behind a segment there are bytes to read, so that it may be filled up to whole elements
 
 
 class Int8Product(Product):
@@ -138,18 +142,21 @@ class Int8Product(Product):
         if layout.line is not None:
             self.fixed = 2
         if layout.is_filled:
-            self.depth = ceildiv(self.depth, QUAD) * QUAD
+            each = element_depth(ctx.target)
+            self.depth = ceildiv(self.depth, each) * each
 
     def tile_kernel(self, b: Columns, a: View, batch: int, rows: Dim, whole: bool, epilogue: Epilogue) -> Int8MatMulKernel:
-        most = tallest_tile(self.ctx.target, b.vectors)
+        target = self.ctx.target
+        most = tallest_tile(target, b.vectors)
         return Int8MatMulKernel(
-            a_type=Quantized(a, None).type,
+            a_type="i16" if takes_pairs(target) else Quantized(a, None).type,
+            b_type=b.type,
             batch=batch,
             vectors=b.vectors,
             rows=most,
             heights=heights(rows, most),
             whole=whole,
-            ragged=not isinstance(self.depth, int) or self.depth % QUAD != 0,
+            ragged=not isinstance(self.depth, int) or self.depth % element_depth(target) != 0,
             segments=len(self.layout.segments),
             lines=self.layout.line is not None,
             epilogue=epilogue,
@@ -167,9 +174,13 @@ class Int8Product(Product):
         return product([self.depth, *(size for size, _ in self.layout.segments)])
 
     def bytes(self, elements: int) -> Dim:
-        return elements * product([size for size, _ in self.layout.segments])
+        each = 2 if takes_pairs(self.ctx.target) else 1
+        return each * elements * product([size for size, _ in self.layout.segments])
 
     def summable_a(self) -> View:
+        """A as the kernel reads it: in 16 bits where elements are pairs."""
+        if takes_pairs(self.ctx.target):
+            self.a = widened(self.ctx, self.a)
         return self.a
 
     def work(self, operations: int) -> Dim:
@@ -190,12 +201,33 @@ def integer_product(ctx: LowerContext, group: Group, a: Quantized, b: Quantized,
     made.tiles(terms.columns, 1)
 
 
+def widened(ctx: LowerContext, view: View) -> View:
+    """Bytes in 16 bits: a step, if they are not that already."""
+    if view.buffer.dtype is dtypes.INT16:
+        return view
+    target = ctx.scratch(dtypes.INT16, view.shape, "widened")
+    widen_into(ctx, view, target)
+    return target
+
+
+def widen_into(ctx: LowerContext, source: View, target: View) -> None:
+    """A step that writes bytes in 16 bits."""
+    kind, nodes = source.buffer.dtype.name, (ctx.group.label,)
+    wide, label = load(0, kind).cast("i16"), f"widen for {nodes[0]}"
+    ctx.step(loop_step(source.shape, [source, target], [kind, "i16"], [(1, wide)], target=ctx.target, label=label, nodes=nodes))
+
+
+def element_type(ctx: LowerContext) -> str:
+    """Of packed B."""
+    return "i16" if takes_pairs(ctx.target) else "i32"
+
+
 def packed_at_run_time(ctx: LowerContext, group: Group, matrix: View, vectors: int) -> tuple[View, View]:
     """A step that packs matrices [..., depth, columns]: the quads in scratch memory, and the sums [..., columns] of them."""
     *batch, depth, columns = matrix.shape
     strip = vectors * vector_lanes("i32", ctx.target)
-    strips, quads = ceildiv(columns, strip), ceildiv(depth, QUAD)
-    target = ctx.scratch(dtypes.INT32, (*batch, strips, quads, strip), "quads")
+    strips, quads = ceildiv(columns, strip), ceildiv(depth, element_depth(ctx.target))
+    target = ctx.scratch(dtypes.from_name(element_type(ctx)), (*batch, strips, quads, strip), "quads")
     sums = ctx.scratch(dtypes.INT32, (*batch, strips * strip), "sums of columns")
     sizes, strides = merge_axes(batch, [matrix.strides[:-2]]) if batch else ([], [[]])
     order: Order = "columns" if is_unit(matrix, -1) else "depth" if is_unit(matrix, -2) else "any"
@@ -335,17 +367,18 @@ class MatrixTerms(Terms):
         rows = self.a.shape[-2] if len(self.a.shape) == 2 else None
         self.vectors = quad_strip_vectors(size, ctx.target, rows, self.depth)
         self.strip = self.vectors * vector_lanes("i32", ctx.target)
-        quads = ceildiv(self.depth, QUAD)
+        each = element_depth(ctx.target)
+        elements = ceildiv(self.depth, each)
         if self.is_constant:
-            shape = numbers((*self.matrix.shape[:-2], ceildiv(size, self.strip), 1, quads, self.strip, QUAD))
+            shape = numbers((*self.matrix.shape[:-2], ceildiv(size, self.strip), 1, elements, self.strip, each))
             inserted = with_axes(self.matrix, [len(self.matrix.shape) - 2])
-            packed = ctx.packed(pack_quads, (inserted,), self.strip, dtype=dtypes.INT8, shape=shape)
-            # The kernel counts in quads.
-            batch = View(packed.buffer, packed.shape[:-5], tuple(_over(stride) for stride in packed.strides[:-5]), 0)
+            packed = ctx.packed(pack_quads, (inserted,), self.strip, each, dtype=dtypes.INT8, shape=shape)
+            # The kernel counts in elements.
+            batch = View(packed.buffer, packed.shape[:-5], tuple(_over(stride, each) for stride in packed.strides[:-5]), 0)
         else:
             target, self.packed_sums = packed_at_run_time(ctx, group, self.matrix, self.vectors)
             batch = View(target.buffer, target.shape[:-3], target.strides[:-3])
-        self.columns = Columns("packed", batch, "i32", quads * self.strip, self.vectors)
+        self.columns = Columns("packed", batch, element_type(ctx), elements * self.strip, self.vectors)
 
     # What zero points need
 
@@ -397,5 +430,5 @@ def _known(first: Dim, second: Dim) -> Dim:
     return first if isinstance(first, int) else second
 
 
-def _over(stride: Dim) -> Dim:
-    return stride // QUAD if isinstance(stride, int) else ceildiv(stride, QUAD)
+def _over(stride: Dim, each: int) -> Dim:
+    return stride // each if isinstance(stride, int) else ceildiv(stride, each)

@@ -21,7 +21,7 @@ from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, const, load, replace
-from sardonyx.kernel.matmul.int8 import QUAD, offset_of_a, quad_strip_vectors
+from sardonyx.kernel.matmul.int8 import element_depth, offset_of_a, quad_strip_vectors, takes_pairs
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, window_geometry
 from sardonyx.lower.derived import is_fixed, numbers
@@ -33,7 +33,16 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.matmul.product import Columns
 from sardonyx.lower.quant.conv_weights import depthwise_distances, pack_kernel_quads, sums_of_kernels
-from sardonyx.lower.quant.integer_product import Int8Product, Quantized, RowLayout, Terms, packed_at_run_time
+from sardonyx.lower.quant.integer_product import (
+    Int8Product,
+    Quantized,
+    RowLayout,
+    Terms,
+    element_type,
+    packed_at_run_time,
+    widen_into,
+    widened,
+)
 from sardonyx.lower.quant.quant import saturated
 from sardonyx.lower.quant.quant_matmul import BYTES, factor, zero_point
 from sardonyx.lower.registry import template
@@ -150,6 +159,7 @@ class _Convolution(Terms):
         ctx.check_equal(view.shape[-1], self.groups * self.channels)
         fixed = is_fixed(self.kernels) and (kernel_zero is None or is_fixed(ctx.view(kernel_zero)))
         self.takes_distances = fixed and self._is_depthwise
+        self.each = element_depth(ctx.target)
         self.image, self.is_filled = self._image()
         column_taps, width = self.geometry.kernel[2], view.shape[-1]
         # A row of the window is one segment if its pixels lie side by side.
@@ -249,24 +259,24 @@ class _Convolution(Terms):
 
     def _columns_of(self, kernels: View, count: int) -> Columns:
         """Constant kernels, packed."""
-        each, parts, quads = count // self.groups, self._parts, -(-self.segment // QUAD)
+        each, parts, elements = count // self.groups, self._parts, -(-self.segment // self.each)
         vectors = quad_strip_vectors(each, self.ctx.target, depth=self.segment * parts)
         strip = vectors * vector_lanes("i32", self.ctx.target)
         strips = -(-each // strip)
-        shape = (self.groups, strips, parts, quads, strip, QUAD)
-        parameters = (each, self.joined, strip)
+        shape = (self.groups, strips, parts, elements, strip, self.each)
+        parameters = (each, self.joined, strip, self.each)
         packed = self.ctx.packed(pack_kernel_quads, (kernels,), *parameters, dtype=dtypes.INT8, shape=shape)
-        of_groups = View(packed.buffer, (self.groups,), (strips * parts * quads * strip,))  # the kernel counts in quads
-        return Columns("packed", of_groups, "i32", parts * quads * strip, vectors)
+        of_groups = View(packed.buffer, (self.groups,), (strips * parts * elements * strip,))  # the kernel counts in elements
+        return Columns("packed", of_groups, element_type(self.ctx), parts * elements * strip, vectors)
 
     @property
     def _parts(self) -> int:
         return self.channels * self.geometry.taps // self.segment
 
     def _packed_kernels(self) -> Columns:
-        """Kernels that are computed: put in order with whole quads in every segment, then packed."""
+        """Kernels that are computed: put in order with whole elements in every segment, then packed."""
         ctx, groups, kernels = self.ctx, self.groups, self.kernels
-        each, parts, filled = self.count // groups, self._parts, -(-self.segment // QUAD) * QUAD
+        each, parts, filled = self.count // groups, self._parts, -(-self.segment // self.each) * self.each
         matrices = ctx.scratch(kernels.buffer.dtype, (groups, parts * filled, each), "kernels in order")
         nodes = (self.group.label,)
         kind = kernels.buffer.dtype.name
@@ -296,7 +306,7 @@ class _Convolution(Terms):
             flat = ctx.scratch(dtypes.INT32, (groups, each), "sums of kernels")
             self.kernel_sums = View(ctx.copy(sums, flat, "sums of kernels").buffer, (self.count,), (1,))
         of_groups = View(packed.buffer, (groups,), packed.strides[:1])
-        return Columns("packed", of_groups, "i32", packed.strides[1], vectors)
+        return Columns("packed", of_groups, element_type(ctx), packed.strides[1], vectors)
 
     def _product(self, columns: Columns, count: int, epilogue: GroupEpilogue, strides: list[Any]) -> None:
         """A product of all windows with kernels; `strides` are the epilogue's over [N, planes, rows, columns, kernels]."""
@@ -325,12 +335,16 @@ class _Convolution(Terms):
         """The image with its border, and whether there are bytes to read behind it."""
         image, geometry = self.left.view, self.geometry
         begin, end = geometry.pads_begin, geometry.pads_end
-        if all(size == 0 for size in (*begin, *end)) and (image.strides[-1] == 1 or image.shape[-1] == 1):
-            return image, False
+        widens = takes_pairs(self.ctx.target) and not self.takes_distances
+        in_order = image.strides[-1] == 1 or image.shape[-1] == 1
+        if all(size == 0 for size in (*begin, *end)) and in_order:
+            return (widened(self.ctx, image) if widens else image), False
+        if widens and not in_order:
+            image = self.ctx.copy(image, self.ctx.scratch(image.buffer.dtype, image.shape, "in order"), "image in order")
         spatial = [size + first + last for size, first, last in zip(image.shape[1:4], begin, end)]
         shape = (image.shape[0], *spatial, image.shape[-1])
         ctx = self.ctx
-        memory = ctx.scratch(image.buffer.dtype, (element_count(shape) + QUAD,), "bordered")
+        memory = ctx.scratch(dtypes.INT16 if widens else image.buffer.dtype, (element_count(shape) + self.each,), "bordered")
         whole = View(memory.buffer, shape, _row_major(shape))
         inner = whole
         for axis, (first, last, size) in enumerate(zip(begin, end, image.shape[1:4]), 1):
@@ -338,7 +352,10 @@ class _Convolution(Terms):
                 if length != 0:
                     self._fill(ctx.part(inner, axis, start, length))
             inner = ctx.part(inner, axis, first, size)
-        ctx.copy(image, inner, "image in its border")
+        if widens:
+            widen_into(ctx, image, inner)
+        else:
+            ctx.copy(image, inner, "image in its border")
         return whole, True
 
     def _fill(self, part: View) -> None:
@@ -353,7 +370,8 @@ class _Convolution(Terms):
                 value = const(int(data.numpy().reshape(-1)[0]), kind)
             else:
                 given_view = ctx.view(zero_point)
-                views, value = [View(given_view.buffer, (), (), given_view.offset)], load(0, kind)
+                views = [View(given_view.buffer, (), (), given_view.offset)]
+                value = load(0, given_view.buffer.dtype.name).cast(kind)
         types = [view.buffer.dtype.name for view in (*views, part)]
         label, nodes = f"border for {self.group.label}", (self.group.label,)
         ctx.step(loop_step(part.shape, [*views, part], types, [(len(views), value)], target=ctx.target, label=label, nodes=nodes))

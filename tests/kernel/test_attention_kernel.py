@@ -73,6 +73,7 @@ def test_kernels_with_other_code_have_other_keys() -> None:
         replace(KERNEL, columns=64),
         replace(KERNEL, queries=1),
         replace(KERNEL, clears_nan=True),
+        replace(KERNEL, packed_values=True),
         replace(KERNEL, captured=accumulator("f32")),
         replace(KERNEL, captured=accumulator("f32").cast("f16")),
         replace(KERNEL, captured=accumulator("f32"), hidden=1.0),
@@ -124,6 +125,7 @@ def test_transposed_kernels_with_other_code_have_other_keys() -> None:
         replace(TRANSPOSED, queries=48),
         replace(TRANSPOSED, depth=32),
         replace(TRANSPOSED, columns=64),
+        replace(TRANSPOSED, columns=64, copies_values=True),
         replace(TRANSPOSED, nan_rows=True),
         replace(TRANSPOSED, score=masked, operands=("f32",)),
     ]

@@ -15,7 +15,10 @@ from native_support import assert_native_agrees, compile_native, run_native, run
 from sardonyx import errors
 from sardonyx.compile import assemble
 from sardonyx.ir.tensor import Array
+from sardonyx.kernel.attention.attention import NO_LIMIT
 from sardonyx.kernel.attention.transposed import TransposedAttentionKernel
+from sardonyx.kernel.matmul.pack import PackKernel
+from sardonyx.lower.attention import attention as lowering
 from sardonyx.program.steps import KernelStep
 from targets import here, library_for
 
@@ -138,6 +141,59 @@ def test_few_queries_do_not_pack_the_keys(queries: int, mask: tuple[int, ...] | 
         arrays["mask"] = numbers(*mask)
     assert is_transposed(model("Attention", dict(arrays), ["Y"])[0])
     assert not is_transposed(model("Attention", dict(arrays), ["Y"], is_causal=1)[0])
+
+
+def packs(content: bytes, lanes: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many of K and V are packed for vectors of some lanes."""
+    library = library_for(here(lanes))
+    monkeypatch.setattr(assemble, "library", lambda *_: library)
+    steps = compile_native(content)[1].lowered.steps
+    return sum(isinstance(step, KernelStep) and isinstance(step.kernel, PackKernel) for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("queries", "heads", "columns", "expected"),
+    [(200, 4, 64, 2), (50, 8, 64, 2), (50, 4, 64, 1), (90, 4, 64, 2), (200, 4, 16, 1)],
+)
+def test_values_whose_rows_are_read_line_by_line_are_packed_for_many_queries(
+    queries: int, heads: int, columns: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays: dict[str, Array | None] = {
+        "q": numbers(1, heads, queries, 32),
+        "k": numbers(1, 4, 90, 32),
+        "v": numbers(1, 4, 90, columns),
+    }
+    assert packs(model("Attention", arrays, ["Y"], is_causal=1)[0], 8, monkeypatch) == expected
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from([(6, 30), (31, 300), (50, 257)]),
+    st.integers(1, 70),
+    st.sampled_from(["", "causal", "mask", "lengths"]),
+    st.sampled_from([None, np.nan, np.inf]),
+)
+def test_packed_values_give_the_same_bits(sizes: tuple[int, int], columns: int, kind: str, bad: float | None) -> None:
+    queries, keys = sizes
+    q, k, v = numbers(2, 4, queries, 20), numbers(2, 2, keys, 20), numbers(2, 2, keys, columns)
+    if bad is not None:
+        v[1, 1, keys // 2, columns // 2] = bad
+    mask = numbers(2, 1, queries, keys, seed=1)
+    mask[..., keys - keys // 3 :] = -10000.0
+    arrays: dict[str, Array | None] = {"q": q, "k": k, "v": v, "mask": mask if kind == "mask" else None, "past_key": None}
+    arrays |= {"past_value": None, "lengths": np.array([keys, keys // 2]) if kind == "lengths" else None}
+    content, feeds = model("Attention", arrays, ["Y"], is_causal=int(kind == "causal"))
+    results = []
+    for least in (1, NO_LIMIT):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lowering, "_PACKS_VALUES", least)
+            patch.setattr(lowering, "_COPIES_VALUES", least)
+            patch.setattr(lowering, "_LINE", 256 if least == 1 else 0)
+            graph, compiled = compile_native(content)
+            results.append(run_native(graph, compiled, feeds)[0])
+    np.testing.assert_array_equal(*results)
+    if bad is None:
+        assert_native_agrees(content, feeds, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("queries", [3, 30, 64])

@@ -71,6 +71,7 @@ class _AttentionEmitter(BlockEmitter):
         self.depth, self.columns, self.group = a["depth"], a["columns"], a["group"]
         self.offset, self.left, self.right, scale = a["offset"], a["left"], a["right"], a["scale"]
         self.q, self.key, self.v, self.o = a.tensor("q"), a.tensor("k"), a.tensor("v"), a.tensor("o")
+        self.v_strip = self.v.strides[3] if kernel.packed_values else ""
         self.operands = a.tensors("operands")
         self.lengths = a["lengths"] if kernel.lengths else ""
         self.first_positions = a["first_positions"] if kernel.has_first_positions else ""
@@ -84,7 +85,11 @@ class _AttentionEmitter(BlockEmitter):
         self.largest, self.found, self.sums, self.old, self.new = (
             f.let(f"alloca [{rows} x {self.element}], align 64", "rows") for _ in range(5)
         )
-        self.hidden = HiddenKeysEmitter(kernel.type, f, self.e, self.vectors) if kernel.hides_strips else None
+        self.hidden: HiddenKeysEmitter | None = None
+        if kernel.hides_strips:
+            self.hidden = HiddenKeysEmitter(kernel.type, f, self.e, self.vectors)
+            self.squares = f.let(f"alloca {self.e.type(kernel.type)}, align 64", "squares")
+            self.has_squares = f.let("alloca i64, align 8", "has")
 
     # The block of queries
 
@@ -146,6 +151,8 @@ class _AttentionEmitter(BlockEmitter):
             start = f.mul(f.let(f"udiv i64 {self.max(low, 0)}, {KEYS}", "i"), KEYS)
             last = f.add(f.add(block.first, block.rows), f.add(block.shift, self.right))
             stop = f.min(stop, last)
+        if self.hidden is not None:
+            f.line(f"store i64 0, ptr {self.has_squares}, align 8")
         # A block that sees nothing still goes through one part, without keys: that writes zeros.
         end = self.max(stop, f.add(start, 1))
         part = f.loop(start, end, KEYS)
@@ -162,7 +169,7 @@ class _AttentionEmitter(BlockEmitter):
             self._row_scores(block, first, count)
         self._softmax(block, first, count, is_first, is_last)
         v = f.element(block.v, self.element, f.mul(first, self.v.strides[2]))
-        product = ValueProduct(block.rows, v, self.v.strides[2], block.o, self.o.strides[2], count, is_first)
+        product = ValueProduct(block.rows, v, self.v.strides[2], block.o, self.o.strides[2], count, is_first, self.v_strip)
         if k.operands:
             product = replace(product, count=self.seen_keys(product))
         self.multiply_values(product, self.scores, KEYS, self.old, self.new)
@@ -184,7 +191,7 @@ class _AttentionEmitter(BlockEmitter):
             return self._score(zero, known, pointers, f.add(first, key), mask, left)
 
         def bound(strip: str) -> str:
-            return hidden.bound(self._squares(block), self._squared_norms(block, f.add(first, strip)), self.scale)
+            return hidden.bound(self._squares_once(block), self._squared_norms(block, f.add(first, strip)), self.scale)
 
         values = f.element(block.v, self.element, f.mul(first, self.v.strides[2]))
         return Strips(
@@ -193,8 +200,20 @@ class _AttentionEmitter(BlockEmitter):
             hidden.floor(lambda row: self._row(self.largest, row), block.rows, is_first),
             scores,
             bound,
-            lambda begin, end: self.is_finite(values, self.v.strides[2], begin, end),
+            lambda begin, end: self.is_finite(values, self.v.strides[2], begin, end, self.v_strip),
         )
+
+    def _squares_once(self, block: _Block) -> str:
+        """The squares of a block's queries, which are computed when they are first needed."""
+        f, vector = self.f, self.e.type(self.k.type)
+        make, after = f.fresh("make"), f.fresh("made")
+        f.branch_if(f.let(f"icmp eq i64 {f.let(f'load i64, ptr {self.has_squares}, align 8', 'i')}, 0", "c"), make, after)
+        f.label(make)
+        self.e.store(self.squares, self._squares(block), self.k.type)
+        f.line(f"store i64 1, ptr {self.has_squares}, align 8")
+        f.branch(after)
+        f.label(after)
+        return f.let(f"load {vector}, ptr {self.squares}, align {self.bytes}")
 
     def _squares(self, block: _Block) -> str:
         """The squares of the elements of all queries, added up in a vector."""
@@ -425,7 +444,7 @@ class _AttentionEmitter(BlockEmitter):
         column = f.loop(0, self.columns, self.lanes)
         mask = self.e.mask_below(f.sub(self.columns, column.index))
         each = f.loop(0, block.limit, 1, [(vector, zero)])
-        at = f.element(block.v, self.element, f.add(f.mul(each.index, self.v.strides[2]), column.index))
+        at = self.column_of(f.element(block.v, self.element, f.mul(each.index, self.v.strides[2])), column.index, self.v_strip)
         (made,) = f.end(each, [multiply_add(self.e, self.e.load(at, kind, mask), zero, each.carry[0], kind)])
         into = f.element(block.o, self.element, f.add(f.mul(row.index, self.o.strides[2]), column.index))
         self.e.store(into, made, kind, mask)

@@ -31,6 +31,7 @@ class ValueProduct:
     o_row: str
     count: str  # of keys
     is_first: str  # there is nothing in O yet
+    v_strip: str = ""  # elements between strips of V's columns, if it is packed
 
 
 class BlockEmitter(ABC):
@@ -150,10 +151,10 @@ class BlockEmitter(ABC):
         f.branch(check)
         f.label(found)
         end = f.let(f"load i64, ptr {cell}, align 8", "i")
-        finite = self.is_finite(product.v, product.v_row, end, product.count)
+        finite = self.is_finite(product.v, product.v_row, end, product.count, product.v_strip)
         return f.let(f"select i1 {finite}, i64 {end}, i64 {product.count}", "i")
 
-    def is_finite(self, v: str, v_row: str, start: str, stop: str) -> str:
+    def is_finite(self, v: str, v_row: str, start: str, stop: str, v_strip: str = "") -> str:
         """Whether some rows of V are finite: infinities and NaN have the largest bits, without the sign."""
         f, word = self.f, f"i{self.bytes * 8}"
         words = f"<{self.lanes} x {word}>"
@@ -166,7 +167,7 @@ class BlockEmitter(ABC):
         for begin, end in (("0", whole), (whole, self.columns)):
             column = f.loop(begin, end, self.lanes, [(words, largest)])
             mask = None if end is whole else self.e.mask_below(f.sub(self.columns, column.index))
-            value = self.e.load(f.element(row, self.element, column.index), self.type, mask)
+            value = self.e.load(self.column_of(row, column.index, v_strip), self.type, mask)
             bits = f.let(f"and {words} {f.let(f'bitcast {self.e.type(self.type)} {value} to {words}')}, {size}")
             (largest,) = f.end(column, [f.call(words, name, (words, column.carry[0]), (words, bits))])
         (largest,) = f.end(key, [largest])
@@ -175,6 +176,14 @@ class BlockEmitter(ABC):
         return f.let(f"icmp ult {word} {found}, {infinity}", "c")
 
     # Values
+
+    def column_of(self, v: str, column: str, strip: str) -> str:
+        """Where a row of V has a column, given its first one, and how far strips lie apart if it is packed."""
+        f, width = self.f, self.vectors * self.lanes
+        if not strip:
+            return f.element(v, self.element, column)
+        number, inside = (f.let(f"{op} i64 {column}, {width}", "i") for op in ("udiv", "urem"))
+        return f.element(v, self.element, f.add(f.mul(number, strip), inside))
 
     def multiply_values(self, product: ValueProduct, scores: str, row: int, old: str, new: str) -> None:
         """O := (O * old + probabilities * V) * new, with a factor for each query; rows of `scores` are `row` elements apart."""
@@ -211,7 +220,7 @@ class BlockEmitter(ABC):
             f.mul(product.o_row, self.bytes),
             f.element(scores[0], self.element, row if self.transposed else f.mul(row, scores[1])),
             str(scores[1] * self.bytes),
-            f.element(product.v, self.element, column.index),
+            self.column_of(product.v, column.index, product.v_strip),
             product.count,
             f.mul(product.v_row, self.bytes),
         )

@@ -3,6 +3,7 @@
 for unit in begin .. end:                         (batch entry, head, block of queries)
   the block of Q, transposed, times the scale
   for part of the keys:
+    V's rows into strips of columns, where that is asked for
     for strip of queries:
       scores: a tile for few keys
       for vector of queries: score expressions and maximum; exponentials and sum, key by key
@@ -52,6 +53,10 @@ class _TransposedEmitter(BlockEmitter):
         self.operands = a.tensors("operands")
         self.columns_of_q = f.let(f"alloca [{kernel.depth * BLOCK} x {self.element}], align 64", "queries")
         self.scores = f.let(f"alloca [{KEYS * self.strip} x {self.element}], align 64", "scores")
+        if kernel.columns is not None and kernel.copies_values:
+            self.copy = f.let(
+                f"alloca [{-(-kernel.columns // self.strip) * self.strip * KEYS} x {self.element}], align 64", "values"
+            )
         # For each query: the largest score so far; the sum of exponentials so far; the factors of what was summed before and of
         # the result.
         self.largest, self.sums, self.old, self.new = (
@@ -79,6 +84,10 @@ class _TransposedEmitter(BlockEmitter):
         is_last = f.let(f"icmp sge i64 {f.add(part.index, KEYS)}, {end}", "c")
         keys = f.element(k, self.element, f.mul(part.index, self.key.strides[2]))
         values = f.element(v, self.element, f.mul(part.index, self.v.strides[2]))
+        v_row, v_strip = self.v.strides[2], ""
+        if self.k.copies_values:
+            self._copy(values, count)
+            values, v_row, v_strip = self.copy, str(self.strip), str(self.strip * KEYS)
         moved = [
             f.element(at, memory_type(kind), f.mul(part.index, moving.strides[2]))
             for at, moving, kind in zip(operands, self.operands, self.k.operands)
@@ -91,11 +100,12 @@ class _TransposedEmitter(BlockEmitter):
         product = ValueProduct(
             f.min(f.sub(rows, query), self.strip),
             values,
-            self.v.strides[2],
+            v_row,
             f.element(o, self.element, f.mul(query, self.o.strides[2])),
             self.o.strides[2],
             count,
             is_first,
+            v_strip,
         )
         if self.k.operands:
             product = replace(product, count=self.seen_keys(product))
@@ -104,6 +114,21 @@ class _TransposedEmitter(BlockEmitter):
         f.end(strip)
         f.end(part)
         f.end(unit)
+
+    # Values
+
+    def _copy(self, v: str, count: str) -> None:
+        """Rows of V into strips of columns."""
+        f, columns = self.f, self.k.columns or 0
+        key = f.loop(0, count)
+        row = f.element(v, self.element, f.mul(key.index, self.v.strides[2]))
+        to = f.element(self.copy, self.element, f.mul(key.index, self.strip))
+        for column in range(0, columns, self.lanes):
+            mask = None if column + self.lanes <= columns else self.e.mask_below(str(columns - column))
+            value = self.e.load(f.element(row, self.element, column), self.type, mask)
+            strip, inside = divmod(column, self.strip)
+            self.e.store(f.element(to, self.element, strip * self.strip * KEYS + inside), value, self.type)
+        f.end(key)
 
     # Queries
 

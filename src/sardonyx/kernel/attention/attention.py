@@ -13,8 +13,8 @@ Keys are also left out by numbers, and then never read: a query at position p se
 many as there are for its batch entry. Its position is its number plus `offset`; if batch entries have lengths of their own,
 queries are the last ones of each, or stand where `first_positions` say (those behind the end count as the last).
 
-K comes packed into strips ([strip][depth][lane], see `kernel.pack`), or as it lies, for few queries. Query heads share key heads
-in groups.
+K comes packed into strips ([strip][depth][lane], see `kernel.pack`), or as it lies, for few queries. V may be packed, too:
+[strip of columns][key][lane]. Query heads share key heads in groups.
 
 Scores, or what they are made of, may be stored as well (`captured`), for keys of parts that a block goes through.
 
@@ -72,6 +72,7 @@ class AttentionKernel:
     has_sinks: bool = False
     nan_rows: bool = False  # a row whose scores are all minus infinity gives NaN, as a softmax does
     clears_nan: bool = False  # a row with a score that is NaN has weights of 0
+    packed_values: bool = False  # V is in strips
     captured: Expr | None = None  # what is stored for each query and key that it looks at, if anything
     hidden: float = 0.0  # what is stored instead for keys that a query does not see by its number
 
@@ -90,6 +91,7 @@ class AttentionKernel:
             self.has_sinks,
             self.nan_rows,
             self.clears_nan,
+            self.packed_values,
         )
         captured = "" if self.captured is None else f"|{self.hidden}|{canonical([self.captured])}"
         return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}{captured}"
@@ -123,7 +125,7 @@ class AttentionKernel:
             number("scale"),  # the bits of an f64
             tensor("q", 3),  # strides: batch entry, head, query
             tensor("k", 2 if self.packed else 3),  # batch entry, head; key, if not packed
-            tensor("v", 3),  # batch entry, head, key
+            tensor("v", 4 if self.packed_values else 3),  # batch entry, head, key; strip
             tensor("o", 3),  # batch entry, head, query
             tensors("operands", len(self.operands), 4),  # batch entry, head, query, key
             *([address("lengths")] if self.lengths else []),

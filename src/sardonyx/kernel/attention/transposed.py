@@ -28,6 +28,7 @@ from sardonyx.records import dataclass
 BLOCK: Final = 64  # queries of a block, at most
 KEYS: Final = 256  # whose scores are held at once
 MOST_DEPTH: Final = 256  # what a block of queries may have: it is held on the stack
+MOST_COLUMNS: Final = 128  # of V, where the keys of a part have theirs copied to the stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +42,12 @@ class TransposedAttentionKernel:
     depth: int
     columns: int | None  # of V, if known
     nan_rows: bool = False  # a row whose scores are all minus infinity gives NaN, as a softmax does
+    copies_values: bool = False  # V, whose columns are known, is put into strips of columns, part by part of the keys
 
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        fields = (self.type, ",".join(self.operands), self.queries, self.depth, self.columns, self.nan_rows)
+        fields = (self.type, ",".join(self.operands), self.queries, self.depth, self.columns, self.nan_rows, self.copies_values)
         return f"transposed_attention|{'|'.join(map(str, fields))}|{canonical([self.score])}"
 
     @property

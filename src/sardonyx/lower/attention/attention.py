@@ -17,10 +17,10 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel import math
 from sardonyx.kernel.attention.attention import NO_LIMIT, AttentionKernel, key, query, strip_vectors, units
-from sardonyx.kernel.attention.transposed import MOST_DEPTH, TransposedAttentionKernel, block_vectors
+from sardonyx.kernel.attention.transposed import MOST_COLUMNS, MOST_DEPTH, TransposedAttentionKernel, block_vectors
 from sardonyx.kernel.attention.transposed import units as transposed_units
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import FLOATS, Expr, const, load, maximum, reduced, select, walk
+from sardonyx.kernel.expr import BITS, FLOATS, Expr, const, load, maximum, reduced, select, walk
 from sardonyx.kernel.loops import Inner, Operand
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.matmul.pack import PackKernel
@@ -38,6 +38,9 @@ _TIME_FIRST: Final = (0, 2, 1, 3)  # how a result with four axes lies: heads are
 MANY: Final = 6  # queries from which on it pays to pack the keys
 _MASKED_SCORES: Final = 2  # a mode of storing scores: with masks; 0 is as they are, 1 pressed into bounds
 _PROBABILITIES: Final = 3
+_PACKS_VALUES: Final = 96  # queries of a head of V from which on it pays to pack that, too
+_COPIES_VALUES: Final = 48  # queries from which on the kernel that does not pack keys copies V
+_LINE: Final = 64  # bytes of a line of the caches
 _FEWEST_UNITS: Final = 8  # of the kernel that does not: its blocks are larger, and workers should have some each
 
 
@@ -93,7 +96,11 @@ def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
     else:
         many = dim_min(floordiv(queries, MANY), 1)
         if many != 0:
-            _step(ctx, group, given, q, _packed(ctx, group, given.k, kind, many), v, target, kind, many)
+            keys = _packed(ctx, group, given.k, kind, many, "keys")
+            values = (
+                _packed(ctx, group, transposed(v, (0, 1, 3, 2)), kind, many, "values") if _packs_values(ctx, q, v, kind) else v
+            )
+            _step(ctx, group, given, q, keys, values, target, kind, many)
         if many != 1:
             _step(ctx, group, given, q, consecutive(ctx, given.k, kind, group), v, target, kind, 1 - many)
     if target is not result:
@@ -101,11 +108,11 @@ def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
 
 
 def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: View, target: View, kind: str, share: Dim) -> None:
-    """The step of the kernel: K is packed (an axis of strips, depth, lanes more) or as it lies."""
+    """The step of the kernel: K is packed (an axis of strips, depth, lanes more) or as it lies, and so is V."""
     batch, heads, queries, size = q.shape
-    packed = len(k.shape) == 5
+    packed, packed_values = (len(view.shape) == 5 for view in (k, v))
     keys = given.k.shape[2] if given.keys is None else given.keys
-    key_heads = given.k.shape[1]
+    key_heads, columns = given.k.shape[1], given.v.shape[3]
     shape = (batch, heads, queries, keys)
     strides = [broadcast_strides(view, shape) for view in given.operands]
     operands = tuple(Operand(view.buffer.dtype.name, _inner(own[-1])) for view, own in zip(given.operands, strides))
@@ -119,11 +126,12 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         more=given.more,
         has_first_positions=given.first_positions is not None,
         queries=queries if isinstance(queries, int) else None,
-        columns=v.shape[3] if isinstance(v.shape[3], int) else None,
+        columns=columns if isinstance(columns, int) else None,
         keys=keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
         has_sinks=given.sinks is not None,
         nan_rows=given.nan_rows,
         clears_nan=given.clears_nan,
+        packed_values=packed_values,
         captured=given.captured,
         hidden=given.hidden,
     )
@@ -136,7 +144,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         queries=queries,
         keys=keys,
         depth=size,
-        columns=v.shape[3],
+        columns=columns,
         group=floordiv(heads, dim_max(key_heads, 1)),
         offset=given.offset,
         left=given.left,
@@ -144,7 +152,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         scale=_bits(given.scale),
         q=(q.address, q.strides[:3]),
         k=(k.address, k.strides[: 2 if packed else 3]),
-        v=(v.address, v.strides[:3]),
+        v=(v.address, (*v.strides[:2], v.strides[3], v.strides[2]) if packed_values else v.strides[:3]),
         o=(target.address, target.strides[:3]),
         operands=[(view.address, own) for view, own in zip(given.operands, strides)],
         **{name: view.address for name, view in extra.items()},
@@ -153,7 +161,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
     )
     sinks = [] if given.sinks is None else [given.sinks]
     reads = [view.buffer for view in (q, k, v, *given.operands, *extra.values(), *sinks)]
-    work = cost.attention(product([batch, heads, queries, keys]), size + v.shape[3])
+    work = cost.attention(product([batch, heads, queries, keys]), size + columns)
     ctx.step(
         KernelStep(
             kernel,
@@ -164,7 +172,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
             (target.buffer, *([] if given.scores is None else [given.scores.buffer])),
             group.label,
             tuple(node.label for node in group.nodes),
-            flops=2 * product([batch, heads, queries, keys]) * (size + v.shape[3]),
+            flops=2 * product([batch, heads, queries, keys]) * (size + columns),
         )
     )
 
@@ -285,14 +293,19 @@ def _transposed_step(ctx: LowerContext, group: Group, given: Attend, q: View, v:
     assert isinstance(size, int)
     keys = given.k.shape[2] if given.keys is None else given.keys
     strides = [broadcast_strides(view, (batch, heads, queries, keys)) for view in given.operands]
+    columns = v.shape[3] if isinstance(v.shape[3], int) else None
     kernel = TransposedAttentionKernel(
         type=kind,
         score=given.score,
         operands=tuple(view.buffer.dtype.name for view in given.operands),
         queries=queries,
         depth=size,
-        columns=v.shape[3] if isinstance(v.shape[3], int) else None,
+        columns=columns,
         nan_rows=given.nan_rows,
+        copies_values=_lies_in_lines(ctx, v, kind)
+        and columns is not None
+        and columns <= MOST_COLUMNS
+        and queries >= _COPIES_VALUES,
     )
     arguments = kernel.arguments.entries(
         heads=heads,
@@ -322,12 +335,29 @@ def _transposed_step(ctx: LowerContext, group: Group, given: Attend, q: View, v:
     )
 
 
-def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim) -> View:
-    """K in strips [batch, heads, strip, depth, lane]."""
+def _packs_values(ctx: LowerContext, q: View, v: View, kind: str) -> bool:
+    """Whether V had better be packed, too: for many queries, or as many as keys, of which K is packed."""
+    if v.shape[2] == q.shape[2]:
+        return _lies_in_lines(ctx, v, kind)
+    shared = floordiv(product(list(q.shape[1:3])), dim_max(v.shape[1], 1))  # queries of a head of V
+    return isinstance(shared, int) and shared >= _PACKS_VALUES and _lies_in_lines(ctx, v, kind)
+
+
+def _lies_in_lines(ctx: LowerContext, v: View, kind: str) -> bool:
+    """Whether a strip of V's columns is one line of the caches in each row, and rows are longer.
+
+    Lines so far apart share few sets of the first cache: every tile reads them from the second one.
+    """
+    strip = strip_vectors(ctx.target) * vector_lanes(kind, ctx.target)
+    return strip * BITS[kind] // 8 <= _LINE and v.strides[2] != strip
+
+
+def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim, name: str) -> View:
+    """K in strips [batch, heads, strip, depth, lane]; V with its last axes exchanged in [batch, heads, strip, key, lane]."""
     vectors = strip_vectors(ctx.target)
     strip = vectors * vector_lanes(kind, ctx.target)
     keys, size = k.shape[2], k.shape[3]
-    target = ctx.scratch(dtypes.from_name(kind), (*k.shape[:2], ceildiv(keys, strip), size, strip), "keys")
+    target = ctx.scratch(dtypes.from_name(kind), (*k.shape[:2], ceildiv(keys, strip), size, strip), name)
     sizes, (reads, _) = merge_axes(k.shape[:2], [k.strides[:2], target.strides[:2]])
     unit_keys, unit_depth = (k.strides[axis] == 1 or k.shape[axis] == 1 for axis in (2, 3))
     kernel = PackKernel(

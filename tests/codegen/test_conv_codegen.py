@@ -22,7 +22,7 @@ from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.window import Row
 from sardonyx.program.steps import KernelStep
 from sardonyx.target.target import Target, describe
-from targets import NEOVERSE, here
+from targets import NEOVERSE, described, here
 
 OTHERS = (
     describe("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c"),
@@ -94,6 +94,19 @@ def test_the_inner_loop_multiplies_straight_from_memory_and_spills_nothing() -> 
     assert all("{1to16}" in line for line in products)
     assert not any(re.search(r"\(%\w+,", line) for line in products)  # an index would make two operations of each
     assert not any("vmovups\t%zmm" in line and "(%rsp)" in line for line in text.splitlines())
+
+
+def test_channels_of_a_block_are_straight_code_where_blocks_are_small() -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Conv", ["c", "w"], ["y"])]
+    content = model(nodes, {"x": (1, 48, 6, 6)}, {"w": numbers(1, 48, 48, 1, 1)})
+    target = described(8)
+    (kernel,) = {
+        step.kernel.key: step.kernel
+        for step in lowered_for(content, target).steps
+        if isinstance(step, KernelStep) and isinstance(step.kernel, ConvKernel)
+    }.values()
+    products = llvm.assembly(kernel_ir(kernel, target), target).count("vfmadd")
+    assert products == 8 * kernel.vectors * kernel.pixels  # rows are whole tiles: there is one
 
 
 def test_tiles_of_a_row_cover_every_pixel_once_and_only_taps_inside() -> None:

@@ -17,6 +17,7 @@ from sardonyx.compile.assemble import library
 from sardonyx.ir.dims import symbol
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.window import NarrowKernel
+from sardonyx.lower.conv import strided_pixels
 from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile
 from sardonyx.ops.conv.conv import conv_core
 from sardonyx.program.steps import KernelStep
@@ -143,6 +144,33 @@ def test_windows_of_single_pixels_read_only_what_is_theirs(layer: Layer) -> None
     program = assert_blocked_agrees(content, feeds, guard=True, atol=1e-3)
     kernels = [step.kernel for step in program.plan.steps if isinstance(step.kernel, ConvKernel)]
     assert all(kernel.single_tap for kernel in kernels if kernel.run > 1) or any(pad < 0 for pad in layer.attrs["pads"])
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    ("spatial", "strides", "pads"),
+    [((13, 13), (2, 2), (0, 0, 0, 0)), ((14, 16), (2, 1), (0, 0, -1, 0)), ((3, 7, 29), (1, 2, 4), [0] * 6)],
+)
+def test_pixels_met_with_strides_may_be_copied_first(
+    groups: int, spatial: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strided_pixels, "_saves_time", lambda task: True)
+    attrs = {"strides": [*strides], "pads": [*pads], "group": groups}
+    layer = Layer((2, 32 * groups, *spatial), (48 * groups, 32, *[1] * len(spatial)), True, attrs, False)
+    content, feeds = layer.parts()
+    program = assert_blocked_agrees(content, feeds, guard=True, atol=1e-3)
+    (kernel,) = (step.kernel for step in program.plan.steps if isinstance(step.kernel, ConvKernel))
+    assert (kernel.stride, kernel.single_tap) == (1, True)
+
+
+@pytest.mark.parametrize(("lanes", "stride"), [(8, 1), (16, 2)])
+def test_short_rows_are_joined_where_tiles_are_short_as_well(lanes: int, stride: int) -> None:
+    content, _ = Layer((1, 256, 14, 14), (512, 256, 1, 1), True, {"strides": [2, 2]}, False).parts()
+    steps = [step for step in lowered_for(content, described(lanes)).steps if isinstance(step, KernelStep)]
+    (step,) = (step for step in steps if isinstance(step.kernel, ConvKernel))
+    assert isinstance(step.kernel, ConvKernel)
+    assert step.kernel.stride == stride
+    assert step.arguments[step.kernel.arguments.position("columns")] == (49 if stride == 1 else 7)
 
 
 def test_an_empty_batch_gives_an_empty_result() -> None:

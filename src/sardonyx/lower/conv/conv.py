@@ -23,6 +23,7 @@ from sardonyx.lower.candidates import Alternative, write_fastest
 from sardonyx.lower.conv.conv_choice import COMPUTED, ROW_TILE, TILES, candidates, fewest_tiles, is_lane_grouped, note_saving
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_strides, blocked_view, window_geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
+from sardonyx.lower.conv.strided_pixels import with_neighbouring_pixels
 from sardonyx.lower.conv.winograd import lower_winograd, lower_winograd_rows, tile_count
 from sardonyx.lower.derived import as_float32, is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
@@ -192,6 +193,8 @@ def _lower(task: Task, algorithm: Algorithm) -> None:
         lower_winograd(task, TILES[algorithm])
     elif algorithm == "winograd_rows":
         lower_winograd_rows(task, ROW_TILE)
+    elif algorithm == "direct":
+        with_neighbouring_pixels(task).lower(algorithm)
     else:
         task.lower(algorithm)
 

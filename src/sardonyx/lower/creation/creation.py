@@ -20,7 +20,6 @@ from sardonyx.lower.views import expanded, reshaped, with_axes
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import View
 
-
 _FARTHEST: Final = 1 << 62  # diagonal
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from sardonyx import dtypes
@@ -17,6 +19,8 @@ from sardonyx.lower.registry import template, view
 from sardonyx.lower.views import expanded, reshaped, with_axes
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import View
+
+_FARTHEST: Final = 1 << 62  # diagonal
 
 
 @view("ConstantOfShape", data_dependent_sizes=True)
@@ -91,8 +95,13 @@ def eye_like(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     output = node.outputs[0]
     name, offset = ctx.dtype(output).name, attribute_values(node).get("k") or 0
-    one = (index(1) - index(0)).eq(offset).cast(compute_type(name))
+    one = index(1).eq(_on_diagonal(0, const(offset, "i64"))).cast(compute_type(name))
     indexed_loop(ctx, ctx.shape(output), [], ctx.output(output), one, group.label)
+
+
+def _on_diagonal(rows: int, offset: Expr) -> Expr:
+    """The column of a diagonal: the same all along a row. Offsets that no matrix reaches are cut, so that no sum overflows."""
+    return index(rows) + clamp(offset, -_FARTHEST, _FARTHEST)
 
 
 def _has_matrices(node: Node) -> str:
@@ -115,8 +124,8 @@ def trilu(ctx: LowerContext, group: Group) -> None:
             diagonal = load(1, "i64")
         else:
             diagonal = const(known[0], "i64")
-    distance = index(len(shape) - 1) - index(len(shape) - 2)
-    kept = distance >= diagonal if attribute_values(node).get("upper", 1) else distance <= diagonal
+    column, first = index(len(shape) - 1), _on_diagonal(len(shape) - 2, diagonal)
+    kept = column >= first if attribute_values(node).get("upper", 1) else column <= first
     x = load(0, name)
     zero = const(0, "f32").cast(name) if name in ("f16", "bf16") else const(0, name)
     indexed_loop(ctx, shape, views, ctx.output(output), select(kept, x, zero), group.label)

@@ -18,9 +18,10 @@ from sardonyx import errors
 from sardonyx.compile import assemble
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.matmul.matmul import MatMulKernel
-from sardonyx.kernel.rnn.rnn import RecurrentKernel
+from sardonyx.kernel.rnn.rnn import RecurrentKernel, halves_gates
+from sardonyx.lower.rnn import rnn as lowering
 from sardonyx.program.steps import KernelStep
-from targets import here, library_for
+from targets import described, here, library_for
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 TOLERANCE = {"float32": 2e-5, "float64": 1e-10, "float16": 4e-3}
@@ -218,6 +219,47 @@ def test_an_odd_number_of_places_of_a_tile_agrees(
     library = library_for(here(lanes))
     monkeypatch.setattr(assemble, "library", lambda *_: library)
     Layer(op, steps=5, batch=batch, hidden=hidden, initial=True).check()
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize(("batch", "hidden"), [(4, 24), (7, 40), (13, 9), (25, 20), (50, 33)])
+def test_gates_that_are_multiplied_in_halves_agree(
+    batch: int, hidden: int, lengths: bool, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = library_for(here(lanes))
+    monkeypatch.setattr(assemble, "library", lambda *_: library)
+    layer = Layer("LSTM", batch=batch, hidden=hidden, lengths=lengths, initial=True, direction="bidirectional", peepholes=True)
+    layer.check()
+    assert {kernel.halved for kernel in recurrent_kernels(layer.model()[0])} == {True}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5, 30])
+def test_gates_in_halves_serve_any_number_of_sequences(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their number is known at run time only; the results are those of a layer that takes all gates together."""
+    library = library_for(here(8))
+    monkeypatch.setattr(assemble, "library", lambda *_: library)
+    content, feeds = Layer("LSTM", batch=batch, hidden=75, symbolic=True, initial=True).model()
+    results = []
+    for workers in (1, 3):
+        graph, compiled = compile_native(content, workers)
+        results.append(run_native(graph, compiled, feeds))
+    monkeypatch.setattr(lowering, "halves_gates", lambda *_: False)
+    graph, compiled = compile_native(content)
+    results.append(run_native(graph, compiled, feeds))
+    for other in results[1:]:
+        for first, second in zip(results[0], other):
+            np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+def test_only_gates_of_batches_without_registers_are_multiplied_in_halves(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = library_for(here(8))
+    monkeypatch.setattr(assemble, "library", lambda *_: library)
+    for batch in (1, 3, 4):
+        kernels = recurrent_kernels(Layer(op, batch=batch).model()[0])
+        assert {kernel.halved for kernel in kernels} == {op == "LSTM" and batch == 4}
+    assert not halves_gates(4, described(16))
 
 
 @pytest.mark.parametrize("steps", [1, 5])

@@ -34,6 +34,7 @@ from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 _TOGETHER: Final = 2  # places of a tile whose gates are computed at once: more gain nothing
+_TILES: Final = 4  # of rows that are multiplied by half of the gates before the others
 _LINE: Final = 64  # bytes of a line of the caches
 _BYTE_TILES: Final = (4, 2, 1)  # heights, of sums of integers
 
@@ -85,15 +86,23 @@ class _RecurrentEmitter:
         self.width = f.mul(self.blocks, self.lanes)  # of a part of a row of state
         self.depth = f.mul(self.hidden, kernel.wide)  # of the products
         self.row = self.width if kernel.wide == 1 else f.add(f.mul(self.width, kernel.wide), self.lanes)
-        most = max(max(alone, rows * blocks) * one.gates for one in kernel.passes for alone, blocks, rows in [self._sizes(one)])
+        most = max(
+            max(alone, self._group(rows) * blocks) * one.gates
+            for one in kernel.passes
+            for alone, blocks, rows in [self._sizes(one)]
+        )
         self.tile = f.let(f"alloca [{most} x {self.e.type(kernel.type)}], align 64", "tile")
         self.ahead = InputsAhead(kernel, a, f, self.tiles, target) if kernel.ahead else None
         columns = a.several("columns")
         self.totals = IntegerTotals(f, self.lanes, target, self.hidden, self.blocks, self.width, columns) if columns else None
 
     def _sizes(self, one: RecurrentPass) -> tuple[int, int, int]:
-        alone, together, rows = tile_sizes(one.gates, self.target)
+        alone, together, rows = tile_sizes(one.gates // self.k.halves, self.target)
         return alone, together, min(rows, self.k.rows)
+
+    def _group(self, rows: int) -> int:
+        """Rows that are multiplied before gates are computed, given those of a tile; ended sequences are left out by tiles."""
+        return rows * _TILES if self.k.halved and not self.lengths else rows
 
     def _max(self, a: str, b: str | int) -> str:
         more = self.f.let(f"icmp sgt i64 {a}, {b}", "c")
@@ -273,8 +282,9 @@ class _RecurrentEmitter:
         alone, together, most = self._sizes(one)
         source = step.read if one.source == 0 else planes[one.source + 1]
         depth = self.depth if self.totals is None else self.totals.quads
-        strip = f.mul(depth, one.gates * self.lanes)  # elements, or words, of a block's weights
-        weights = f.element(self.weights[number], self.element, f.mul(f.mul(step.direction, self.blocks), strip))
+        strip = f.mul(depth, one.gates // self.k.halves * self.lanes)  # elements, or words, of a block's weights, or half of them
+        first, halves = f.mul(f.mul(step.direction, self.blocks), strip), self.k.halves
+        weights = [f.element(each, self.element, first) for each in self.weights[number * halves : (number + 1) * halves]]
         if self.totals is not None:
             if self.k.part == "all":
                 self.totals.quantize(step.rows, source, planes[-1])
@@ -298,7 +308,7 @@ class _RecurrentEmitter:
         step: _Step,
         planes: list[str],
         source: str,
-        weights: str,
+        weights: list[str],
         strip: str,
         blocks: tuple[str, str],
         width: int,
@@ -316,7 +326,7 @@ class _RecurrentEmitter:
             loop = f.loop(start, stop, count)
             mirrored = f.sub(f.sub(f.add(start, stop), count), loop.index)
             block = self._choose(is_odd, mirrored, loop.index)
-            at = f.element(weights, self.element, f.mul(block, strip))
+            at = [f.element(each, self.element, f.mul(block, strip)) for each in weights]
             self._row_tiles(one, step, planes, source, at, strip, block, count, most)
             f.end(loop)
 
@@ -326,7 +336,7 @@ class _RecurrentEmitter:
         step: _Step,
         planes: list[str],
         source: str,
-        weights: str,
+        weights: list[str],
         strip: str,
         block: str,
         count: int,
@@ -343,48 +353,67 @@ class _RecurrentEmitter:
                 each = f.loop(done, whole, several)
                 row = f.add(step.first, each.index)
                 behind = self._unless_ended(one, step, row, str(several), block, count)
-                self.totals.product(source, row, several, weights, strip, first, count, one.gates, self.tile)
+                self.totals.product(source, row, several, weights[0], strip, first, count, one.gates, self.tile)
                 self._gates(one, step, planes, row, str(several), block, count)
                 self._go_on(behind)
                 f.end(each)
                 done = whole
             return
-        columns = one.gates * self.lanes
-        tile = MatmulTile(self.k.type, self.lanes, 1, one.gates, count, columns)
+        columns = one.gates // self.k.halves * self.lanes
+        tile = MatmulTile(self.k.type, self.lanes, 1, columns // self.lanes, count, columns)
         row_bytes = f.mul(self.row, self.bytes)
-        arguments = TileArguments(
-            self.tile,
-            str(columns * count * self.bytes),
-            "",
-            row_bytes,
-            weights,
-            self.depth,
-            b_strip=f.mul(strip, self.bytes),
-        )
+        size = columns * count * self.bytes  # of a row's sums, of all gates or half of them
+        halves = [
+            TileArguments(
+                f.element(self.tile, "i8", number * size),
+                str(size * self.k.halves),
+                "",
+                row_bytes,
+                each,
+                self.depth,
+                b_strip=f.mul(strip, self.bytes),
+            )
+            for number, each in enumerate(weights)
+        ]
         if most == 1:
             at = f.element(source, "i8", f.mul(step.first, row_bytes))
             behind = self._unless_ended(one, step, step.first, "1", block, count)
-            if self.ahead is None:
-                self.tiles.call(tile, replace(arguments, a=at))
-            else:
-                self.ahead.multiply(step.direction, step.backwards, step.time, block, tile, replace(arguments, a=at))
+            for arguments in halves:
+                if self.ahead is None:
+                    self.tiles.call(tile, replace(arguments, a=at))
+                else:
+                    self.ahead.multiply(step.direction, step.backwards, step.time, block, tile, replace(arguments, a=at))
             self._gates(one, step, planes, step.first, "1", block, count)
             self._go_on(behind)
             return
-        tiles = self._max(f.let(f"udiv i64 {f.add(step.rows, most - 1)}, {most}", "i"), 1)
-        least = f.let(f"udiv i64 {step.rows}, {tiles}", "i")
-        higher = f.let(f"urem i64 {step.rows}, {tiles}", "i")
-        loop = f.loop(0, tiles)
-        row = f.add(step.first, f.add(f.mul(loop.index, least), f.min(loop.index, higher)))
-        more = f.let(f"icmp slt i64 {loop.index}, {higher}", "c")
-        height = f.add(least, f.let(f"zext i1 {more} to i64", "i"))
-        at = f.element(source, "i8", f.mul(row, row_bytes))
-        behind = self._unless_ended(one, step, row, height, block, count)
-        self._fetch_projected(step, row, height, block, count)
-        self.tiles.call_any(tile, height, range(1, most + 1), replace(arguments, a=at))
-        self._gates(one, step, planes, row, height, block, count)
+        group = self._group(most)
+        row, rows, groups = self._parts(step.first, step.rows, group)
+        behind = self._unless_ended(one, step, row, rows, block, count)
+        self._fetch_projected(step, row, rows, block, count)
+        for arguments in halves:
+            if group == most:
+                at = f.element(source, "i8", f.mul(row, row_bytes))
+                self.tiles.call_any(tile, rows, range(1, most + 1), replace(arguments, a=at))
+                continue
+            below, height, loop = self._parts("0", rows, most)
+            at = f.element(source, "i8", f.mul(f.add(row, below), row_bytes))
+            c = f.element(arguments.c, "i8", f.mul(below, arguments.c_row))
+            self.tiles.call_any(tile, height, range(1, most + 1), replace(arguments, a=at, c=c))
+            f.end(loop)
+        self._gates(one, step, planes, row, rows, block, count)
         self._go_on(behind)
-        f.end(loop)
+        f.end(groups)
+
+    def _parts(self, first: str, count: str, most: int) -> tuple[str, str, Loop]:
+        """Open a loop over nearly equal parts of some rows: the first row of one, how many it has, the loop."""
+        f = self.f
+        parts = self._max(f.let(f"udiv i64 {f.add(count, most - 1)}, {most}", "i"), 1)
+        least = f.let(f"udiv i64 {count}, {parts}", "i")
+        higher = f.let(f"urem i64 {count}, {parts}", "i")
+        loop = f.loop(0, parts)
+        row = f.add(first, f.add(f.mul(loop.index, least), f.min(loop.index, higher)))
+        more = f.let(f"icmp slt i64 {loop.index}, {higher}", "c")
+        return row, f.add(least, f.let(f"zext i1 {more} to i64", "i")), loop
 
     def _fetch_projected(self, step: _Step, row: str, height: str, block: str, count: int) -> None:
         """Have the products of a tile's inputs brought near while those of its states are computed: rows lie far apart."""
@@ -447,12 +476,13 @@ class _RecurrentEmitter:
         places = []
         for offset in range(_TOGETHER if total != "1" else 1):
             number = f.min(f.add(place.index, offset), last) if offset else place.index
-            index, here = f.add(row, number), block
+            index, here, at = f.add(row, number), block, f.mul(number, one.gates)
             if count > 1:
-                index = f.add(row, f.let(f"udiv i64 {number}, {count}", "i"))
-                here = f.add(block, f.let(f"urem i64 {number}, {count}", "i"))
+                above, beside = (f.let(f"{op} i64 {number}, {count}", "i") for op in ("udiv", "urem"))
+                index, here = f.add(row, above), f.add(block, beside)
+                at = f.add(f.mul(above, one.gates * count), f.mul(beside, one.gates // self.k.halves))
             is_running, time = self._time(step, index)
-            sums = f.element(self.tile, kind, f.mul(number, one.gates))
+            sums = [f.element(self.tile, kind, f.add(at, self._sum_of(gate, one, count))) for gate in range(one.gates)]
             column = f.mul(here, self.lanes)
             known = self._known(roots, step, planes, index, column, sums, is_running, time)
             places.append((index, column, time, known))
@@ -466,6 +496,11 @@ class _RecurrentEmitter:
             for tensor, value in zip(tensors, made[len(one.stores) :], strict=True):
                 self._store_outside(self._outside(tensor, step, time, index, column), value, f.sub(self.hidden, column))
         f.end(place)
+
+    def _sum_of(self, gate: int, one: RecurrentPass, count: int) -> int:
+        """Where a gate's sum lies behind the first of its block, among those of `count` blocks."""
+        each = one.gates // self.k.halves
+        return gate // each * each * count + gate % each
 
     def _outside(self, tensor: MemRef, step: _Step, time: str, row: str, column: str) -> str:
         """Where a tensor of the outside has what belongs to a time, row and column."""
@@ -500,7 +535,7 @@ class _RecurrentEmitter:
         planes: list[str],
         row: str,
         column: str,
-        sums: str,
+        sums: list[str],
         is_running: str,
         time: str,
     ) -> dict[Expr, str]:
@@ -516,7 +551,7 @@ class _RecurrentEmitter:
         known: dict[Expr, str] = {}
         for node in walk(roots):
             if node.op == "total":
-                known[node] = self.e.load(f.element(sums, self.e.type(kind), node.param), kind)
+                known[node] = self.e.load(sums[node.param], kind)
             elif node.op == "projected":
                 known[node] = self.e.load(inputs[node.param], kind)
             elif node.op == "state":

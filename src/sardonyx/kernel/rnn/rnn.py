@@ -29,7 +29,7 @@ Layouts (lanes = elements of a vector; the last block is filled up):
     projected   [.., direction, block, gate, lane] at a time and row
                 (ahead: [direction, time modulo two windows, gate, block, lane])
     input_weights   ahead, of a gate: [direction, block, depth, lane]; bias [direction, block, gate, lane]
-    weights     of a pass: [direction, block, depth, gate, lane]
+    weights     of a pass: [direction, block, depth, gate, lane]; `halved` ones are two such, of half of the gates each
     vectors     [direction, block, lane]
     state       [plane, direction, row, part, block, lane], planes: hidden, hidden, slot 1, slot 2, ...
     given, traces   read and written at a time, direction and row: [.., hidden], consecutive elements
@@ -53,6 +53,7 @@ from sardonyx.target.tiles import product_rows
 
 MOST_SUMS: Final = 24  # vectors of sums in a tile: more gain nothing
 MOST_ROWS: Final = MOST_SUMS  # no tile is higher
+_LOW: Final = 3  # rows: lower tiles read their weights too often
 
 
 def total(gate: int, type: str) -> Expr:
@@ -125,6 +126,7 @@ class RecurrentKernel:
     # Not 0: the inputs are not multiplied yet, and have so many times at least (up to a `window`). One row, one pass.
     ahead: int = 0
     has_bias: bool = False  # of inputs that are multiplied here
+    halved: bool = False  # all rows are multiplied by half of the gates' weights of a block, then by the others
     # Or "enter", "leave", "window" (the first), "bytes" (of the state at one time), or the number of a pass at one time
     part: str = "all"
 
@@ -141,9 +143,15 @@ class RecurrentKernel:
             self.given,
             self.ahead,
             self.has_bias,
+            self.halved,
             self.part,
         )
         return f"rnn|{'|'.join(map(str, (*fields, *flags)))}|{'|'.join(one.key for one in self.passes)}"
+
+    @property
+    def halves(self) -> int:
+        """Parts that the gates of a pass are multiplied in."""
+        return 2 if self.halved else 1
 
     @property
     def has_counter(self) -> bool:
@@ -167,7 +175,7 @@ class RecurrentKernel:
             number("backwards"),  # whether direction 0 runs backwards (direction 1 then does not exist, or is the other way)
             *self._projected,
             tensor("state", 1),  # stride of a plane
-            addresses("weights", len(self.passes)),
+            addresses("weights", len(self.passes) * self.halves),
             addresses("vectors", self.vectors),
             addresses("columns", 3 if self.is_quantized else 0),  # scales, sums of distances, zero points
             *([tensor("result", 3)] if self.output else []),  # time, direction, row
@@ -186,6 +194,11 @@ def tile_sizes(gates: int, target: Target) -> tuple[int, int, int]:
     together = 2 if gates == 1 else 1
     vectors = gates * together
     return alone, together, min(product_rows(target, vectors), MOST_SUMS // vectors)
+
+
+def halves_gates(gates: int, target: Target) -> bool:
+    """Whether tiles of all gates would be so low for want of registers that half of the gates at a time are better."""
+    return gates % 2 == 0 and tile_sizes(gates, target)[2] < _LOW <= tile_sizes(gates // 2, target)[2]
 
 
 def window(gates: int, target: Target) -> int:

@@ -18,7 +18,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, FLOATS, load
 from sardonyx.kernel.matmul.matmul import vector_lanes
-from sardonyx.kernel.rnn.rnn import MOST_ROWS, RecurrentKernel
+from sardonyx.kernel.rnn.rnn import MOST_ROWS, RecurrentKernel, halves_gates
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
@@ -39,6 +39,7 @@ _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DIRECTIONS: Final = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}
 _LENGTHS: Final = 4  # input
 _TRACED: Final = {"LSTMTrace": "LSTM", "GRUTrace": "GRU"}
+_HALVED_FROM: Final = 4  # sequences, if their number is known
 _KEPT: Final = {"RNN": 1, "GRU": 1, "LSTM": 2}  # states that live on from step to step
 
 
@@ -190,6 +191,12 @@ class Layer:
 
     def _shares_units(self, cell: Cell) -> bool:
         return shares_units(self, [one.gates for one in cell.passes], is_quantized=lies_transposed(self.node))
+
+    def _halves(self, cell: Cell) -> bool:
+        """Whether sequences had better be multiplied by half of the gates at a time: few make too few sums for that."""
+        if self.columns() or (isinstance(self.batch, int) and self.batch < _HALVED_FROM):
+            return False
+        return all(halves_gates(one.gates, self.ctx.target) for one in cell.passes)
 
     # Weights in the order of the kernel
 
@@ -343,7 +350,8 @@ class Layer:
         kept = _KEPT[self.op]
         states = [_input(node, position) for position in (5, 6)[:kept]]
         finals = [self.outputs[position] if position < len(self.outputs) else None for position in (1, 2)[:kept]]
-        weights = [self.recurrent_weights(gates) for gates in cell.gates]
+        halved = self._halves(cell)
+        weights = [self.recurrent_weights(part) for gates in cell.gates for part in (halves_of(gates) if halved else (gates,))]
         vectors, columns = self._vectors(), self.columns()
         given, reads, writes = self._inputs(inputs, first) if inputs else inputs_ahead(self, first)
         kernel = RecurrentKernel(
@@ -361,6 +369,7 @@ class Layer:
             is_quantized=bool(columns),
             ahead=0 if inputs else times_ahead(self),
             has_bias=bool(given.get("bias")),
+            halved=halved,
         )
         planes = cell.slots + 1 + bool(columns)
         memory = ctx.scratch(dtypes.from_name(self.type), (planes, self.directions, self.batch, self.width), "states")
@@ -425,6 +434,12 @@ class Layer:
         label, nodes, accesses = self.group.label, self.labels, (distinct(reads), distinct(writes))
         entries = kernel.arguments.entries(**arguments)
         self.ctx.step(KernelStep(kernel, entries, units, work, *accesses, label, nodes, flops=flops))
+
+
+def halves_of(gates: range) -> tuple[range, range]:
+    """The first half of some gates, and the second."""
+    middle = gates.start + len(gates) // 2
+    return range(gates.start, middle), range(middle, gates.stop)
 
 
 def _has_rows(view: View) -> bool:

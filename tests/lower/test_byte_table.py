@@ -83,4 +83,5 @@ def test_functions_of_bytes_are_exactly_what_numpy_makes_of_them() -> None:
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     tables = [node for node in explain_model(content).nodes if node.operator.endswith("ByteTable")]
-    assert len(tables) == (3 if of_sessions().has_byte_permute else 0)
+    one_by_one = 2 if of_sessions().lanes <= 8 else 0  # all but HardSwish, which takes a few instructions
+    assert len(tables) == (3 if of_sessions().has_byte_permute else one_by_one)

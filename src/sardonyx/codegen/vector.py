@@ -6,6 +6,7 @@ vector of i1 and a byte in memory; integers carry their sign in the operation.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -529,10 +530,14 @@ def _lookup(e: VectorEmitter, node: Expr, args: list[str]) -> str:
 
 
 def _looked_up_one_by_one(e: VectorEmitter, table: bytes, value: str) -> str:
-    f, result = e.f, "poison"
+    """Loads from a constant of the module, which functions with the same table share."""
+    f, result, name = e.f, "poison", f"@bytes_{hashlib.sha256(table).hexdigest()[:16]}"
+    entries = ", ".join(f"i8 {each}" for each in table)
+    f.declarations.add(f"{name} = private unnamed_addr constant [{len(table)} x i8] [{entries}], align 64")
     for lane in range(e.lanes):
         one = value if e.lanes == 1 else f.let(f"extractelement {e.type('u8')} {value}, i32 {lane}")
-        found = f.let(f"extractelement <{len(table)} x i8> {_bytes(table)}, i8 {one}")
+        at = f.element(name, "i8", f.let(f"zext i8 {one} to i64", "i"))
+        found = f.let(f"load i8, ptr {at}, align 1")
         if e.lanes == 1:
             return found
         result = f.let(f"insertelement {e.type('u8')} {result}, i8 {found}, i32 {lane}")

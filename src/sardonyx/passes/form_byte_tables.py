@@ -5,8 +5,9 @@
 
 Whatever elementwise nodes make bytes of one tensor of bytes and of single constants has only 256 results: they are computed
 here, by the operators' definitions, and looked up in a few instructions where the machine permutes bytes
-(`Target.has_byte_permute`). Values in between that others read are computed for them as before. Refuses nodes that are quicker
-than a table: bounds, and quantization alone.
+(`Target.has_byte_permute`), or one by one where vectors are short. Values in between that others read are computed for them as
+before. Refuses nodes that are quicker than a table: bounds, and quantization alone; and all but exponentials and what is made of
+them where bytes are looked up one by one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _DOMAIN: Final = "sardonyx"
 _MOST_NODES: Final = 24
 _QUANTIZING: Final = frozenset(("QuantizeLinear", "DequantizeLinear"))
 _QUICK: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "Max", "Min", "Clip", "Relu", "Cast", "Identity"))
+_EXPONENTIAL: Final = "Celu Elu Erf Exp FastGelu Gelu Log Mish Pow QLinearSigmoid QuickGelu Selu Sigmoid Softplus Swish Tanh"
+_SLOW: Final = frozenset((*_EXPONENTIAL.split(), "ByteTable"))
 _ALL_BYTES: Final = np.arange(256, dtype=np.uint8)
 
 
@@ -50,15 +53,19 @@ class FormByteTables(Rule[_Function]):
     )
     domains: ClassVar[frozenset[str]] = frozenset(("", MICROSOFT))
     is_used: bool = True  # the pipeline asks the target
+    permutes: bool = True  # whether many bytes are looked up at once
 
     def match(self, g: Rewriter, node: Node) -> _Function | Reject | None:
         value = node.outputs[0]
         if not self.is_used or dtype_of(value) not in BYTES or not value.shape:
             return None
         found = _function(g, value)
-        if found is None or all(each.op_type in _QUICK for each in found.nodes):
+        if found is None:
             return None
-        return found
+        return found if any(self._is_slow(each.op_type) for each in found.nodes) else None
+
+    def _is_slow(self, operator: str) -> bool:
+        return operator not in _QUICK if self.permutes else operator in _SLOW
 
     def check(self, g: Rewriter, found: _Function) -> Array | Reject:
         """The table."""

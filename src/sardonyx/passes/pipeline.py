@@ -45,6 +45,7 @@ from sardonyx.target.target import Target
 FOLDING_LIMIT_KEY: Final = "optimization.constant_folding_max_output_size_in_bytes"
 EXACT_KEY: Final = "session.exact_convolution"  # "1": no algorithm that rounds otherwise than the plain sum
 EXACT_PRODUCTS_KEY: Final = "session.exact_matmul"  # the same for products of matrices
+_SHORT_VECTOR: Final = 8  # float32: of vectors that are no longer bytes are looked up one by one, too
 KEEP_QDQ_KEY: Final = "session.disable_quant_qdq"  # "1": what is quantized and dequantized again is computed in floats
 
 _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their patterns know the parts
@@ -288,7 +289,8 @@ def _configured_later(pass_: RuleToLoad, options: CompileOptions, target: Target
     if pass_.name == "HalveProducts":
         return pass_.with_settings(exact=options.flag(EXACT_PRODUCTS_KEY))
     if pass_.name == "FormByteTables":
-        return pass_.with_settings(is_used=target.has_byte_permute)
+        permutes = target.has_byte_permute
+        return pass_.with_settings(is_used=permutes or target.lanes <= _SHORT_VECTOR, permutes=permutes)
     for_target = ("FormConv", "FitGroups", "SplitBatches", "TransposeSoftmax")
     return pass_.with_settings(target=target) if pass_.name in for_target else pass_
 

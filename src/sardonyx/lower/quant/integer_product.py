@@ -212,6 +212,7 @@ def widened(ctx: LowerContext, view: View) -> View:
 
 def widen_into(ctx: LowerContext, source: View, target: View) -> None:
     """A step that writes bytes in 16 bits."""
+    assert ctx.group is not None
     kind, nodes = source.buffer.dtype.name, (ctx.group.label,)
     wide, label = load(0, kind).cast("i16"), f"widen for {nodes[0]}"
     ctx.step(loop_step(source.shape, [source, target], [kind, "i16"], [(1, wide)], target=ctx.target, label=label, nodes=nodes))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from conv_support import assert_blocked_agrees, blocked, compiled, lowered_for, model, numbers, run_guarded
-from native_support import assert_native_agrees, run_native, run_reference
+from native_support import assert_native_agrees, host_nodes, run_native, run_reference
 from sardonyx.compile.assemble import library
 from sardonyx.ir.dims import symbol
 from sardonyx.kernel.conv.conv import ConvKernel
@@ -22,6 +22,7 @@ from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile
 from sardonyx.ops.conv.conv import conv_core
 from sardonyx.program.steps import KernelStep
 from sardonyx.target.target import Caches, Target
+from session_agreement import session
 from targets import NEOVERSE, described, here_and_less, library_for
 
 
@@ -171,6 +172,14 @@ def test_short_rows_are_joined_where_tiles_are_short_as_well(lanes: int, stride:
     assert isinstance(step.kernel, ConvKernel)
     assert step.kernel.stride == stride
     assert step.arguments[step.kernel.arguments.position("columns")] == (49 if stride == 1 else 7)
+
+
+@pytest.mark.parametrize("x", [(1, 16, 0, 0), (1, 16, 7, 0), (1, 16, 0, 7), (2, 16, 3, 0), (0, 16, 1, 7)])
+def test_known_images_without_pixels_have_kernels(x: tuple[int, ...]) -> None:
+    content = model([helper.make_node("Conv", ["x", "w"], ["y"])], {"x": list(x)}, {"w": numbers(1, 32, 16, 1, 1)})
+    assert not host_nodes(compiled(blocked(content)[0]))
+    (result,) = session(content.SerializeToString()).run(None, {"x": np.zeros(x, np.float32)})
+    assert result.shape == (x[0], 32, *x[2:])
 
 
 def test_an_empty_batch_gives_an_empty_result() -> None:

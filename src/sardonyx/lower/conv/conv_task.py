@@ -402,7 +402,7 @@ class Task(Blocks):
         sizes = (self.x.shape[0], *geometry.out)
         if band or not self._has_small_weights(geometry, tile) or any(not isinstance(size, int) for size in sizes):
             return Division(chunk, band)
-        batch, planes, lines, columns = (int(str(size)) for size in sizes)
+        batch, planes, lines, columns = (max(int(str(size)), 1) for size in sizes)  # one without pixels has a unit as well
         rows = batch * planes * lines
         if rows > 1:
             chunks = ceildiv_int(columns, chunk)

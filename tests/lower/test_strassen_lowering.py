@@ -183,13 +183,13 @@ def test_strips_come_once_for_groups_of_about_as_many_blocks() -> None:
     for rows in (64, 197, 1500):
         _, compiled = compile_native(marked(product_of(numbers(0, depth, 256), (1, rows))))
         steps = (each for each in compiled.lowered.steps if isinstance(each, KernelStep))
-        (step,) = (each for each in steps if isinstance(each.kernel, StrassenKernel))
-        group = step.arguments[step.kernel.arguments.position("group")]
+        ((step, kernel),) = ((each, each.kernel) for each in steps if isinstance(each.kernel, StrassenKernel))
+        group = step.arguments[kernel.arguments.position("group")]
         assert isinstance(group, int)
         half = -(-rows // 2)
-        blocks = -(-half // step.kernel.rows)
+        blocks = -(-half // kernel.rows)
         groups = -(-blocks // group)
-        block_bytes = 4 * step.kernel.rows * depth * 4
+        block_bytes = 4 * kernel.rows * depth * 4
         room = max(4 * caches.l2, caches.l3 // 8)
         assert group == 1 or group * block_bytes <= room
         assert groups == -(-blocks // max(room // block_bytes, 1))

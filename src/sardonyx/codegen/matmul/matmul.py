@@ -126,7 +126,7 @@ class MatMulEmitter:
         b_start = f.mul(strip, self.b_stride) if self.k.b == "packed" else column
         b = f.element(self.b, memory_type(self.k.b_type), self.offset_of(batch, self.b_batch, b_start, "1"))
         if self.k.fetches:
-            self.ahead = self._fetched(strip, share, b)
+            self.ahead = self._share_of_next(strip, share, b)
         pointers = []
         for number, operand in enumerate(self.k.epilogue.operands):
             offset = self.offset_of(batch, self.batch_strides[number], row, self.row_strides[number])
@@ -173,7 +173,7 @@ class MatMulEmitter:
         height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
         return unit, batch, strip, row, height, (of_strip, in_group)
 
-    def _fetched(self, strip: str, share: tuple[str, str], b: str) -> tuple[str, str]:
+    def _share_of_next(self, strip: str, share: tuple[str, str], b: str) -> tuple[str, str]:
         """What a tile brings to the cache: a share of the next strip, of the last one what is there already."""
         f, (number, tiles) = self.f, share
         row_bytes = self.strip * BITS[self.k.b_type] // 8

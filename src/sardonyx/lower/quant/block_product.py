@@ -5,7 +5,7 @@ Products that read the same activations share that step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
@@ -233,5 +233,5 @@ def shaped(view: View, shape: tuple[Dim, ...]) -> View:
     return View(view.buffer, shape, _contiguous(shape), view.offset)
 
 
-def _contiguous(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+def _contiguous(shape: tuple[Dim, ...] | list[Dim]) -> tuple[Dim, ...]:
     return tuple(product(shape[axis + 1 :]) for axis in range(len(shape)))

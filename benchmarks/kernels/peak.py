@@ -16,7 +16,9 @@ from sardonyx.codegen.host import host
 from sardonyx.codegen.loader import load
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.int8 import QuadProducts
+from sardonyx.codegen.quant.integer_dots import dot_halfwords
 from sardonyx.codegen.vector import VectorEmitter
+from sardonyx.kernel.matmul.int8 import element_depth, takes_pairs
 from sardonyx.target.target import Target
 
 _CHAINS = 12  # independent sums: enough to hide the latency of a multiply-add on every machine we know
@@ -73,14 +75,17 @@ def _byte_product_ir(target: Target) -> str:
     f = FunctionBuilder("peak", KERNEL_PARAMETERS)
     e = VectorEmitter(f, target.lanes)
     vector = e.type("i32")
-    products = QuadProducts(e, target)
     base = f.argument("%args", 0, "ptr")
-    a = products.operand_a(e.load(base, "i32"))
-    b = products.operand_b(e.load(f.element(base, vector, 1), "i32"))
+    a, b = e.load(base, "i32"), e.load(f.element(base, vector, 1), "i32")
+
+    def add(total: str) -> str:
+        """As `codegen.matmul.int8` multiplies elements."""
+        return dot_halfwords(e, total, a, b, target) if takes_pairs(target) else QuadProducts(e, target).add(total, a, b)
+
     loop = f.loop("%begin", "%end", 1, [(vector, constant("i32", 0, target.lanes))] * _CHAINS)
     sums = loop.carry
     for _ in range(4):
-        sums = [products.add(one, a, b) for one in sums]
+        sums = [add(one) for one in sums]
     for number, total in enumerate(f.end(loop, sums)):
         e.store(f.element(base, vector, 2 + number), total, "i32")
     return module(f)
@@ -96,7 +101,7 @@ def byte_product_peak() -> float:
     args = np.array([-(-memory.ctypes.data // 64) * 64], np.int64)
     rounds = 20_000
     shortest = best_time(lambda: kernel(args.ctypes.data, 0, rounds, 0))
-    return 2.0 * 4 * _CHAINS * 4 * target.lanes * rounds / shortest
+    return 2.0 * 4 * _CHAINS * element_depth(target) * target.lanes * rounds / shortest
 
 
 def _copy_ir(target: Target) -> str:

@@ -79,8 +79,8 @@ def _byte_product_ir(target: Target) -> str:
     a, b = e.load(base, "i32"), e.load(f.element(base, vector, 1), "i32")
 
     def add(total: str) -> str:
-        """As `codegen.matmul.int8` multiplies elements."""
-        return dot_halfwords(e, total, a, b, target) if takes_pairs(target) else QuadProducts(e, target).add(total, a, b)
+        """As `codegen.matmul.int8` multiplies elements; a product of pairs that is always the same would leave the loop."""
+        return dot_halfwords(e, total, total, b, target) if takes_pairs(target) else QuadProducts(e, target).add(total, a, b)
 
     loop = f.loop("%begin", "%end", 1, [(vector, constant("i32", 0, target.lanes))] * _CHAINS)
     sums = loop.carry

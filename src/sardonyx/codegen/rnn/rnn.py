@@ -462,20 +462,20 @@ class _RecurrentEmitter:
     # What becomes of the sums
 
     def _gates(self, one: RecurrentPass, step: _Step, planes: list[str], row: str, height: str, block: str, count: int) -> None:
-        """Gates and new states of a tile, at two places together: each of their operations waits for the one before it.
+        """Gates and new states of a tile, at two positions together: each of their operations waits for the one before it.
 
-        If the places are odd in number, the last one is computed twice: all is read before anything is written.
+        If the positions are odd in number, the last one is computed twice: all is read before anything is written.
         """
         f = self.f
         kind = self.e.type(self.k.type)
         total = f.mul(height, count)
-        place = f.loop(0, total, _TOGETHER)
+        position = f.loop(0, total, _TOGETHER)
         last = f.sub(total, 1)
         results = [one.output] if one.output is not None and self.result is not None else []
         roots = [*(value for _, value in one.stores), *results, *one.traces]
-        places = []
+        positions = []
         for offset in range(_TOGETHER if total != "1" else 1):
-            number = f.min(f.add(place.index, offset), last) if offset else place.index
+            number = f.min(f.add(position.index, offset), last) if offset else position.index
             index, here, at = f.add(row, number), block, f.mul(number, one.gates)
             if count > 1:
                 above, beside = (f.let(f"{op} i64 {number}, {count}", "i") for op in ("udiv", "urem"))
@@ -485,8 +485,8 @@ class _RecurrentEmitter:
             sums = [f.element(self.tile, kind, f.add(at, self._sum_of(gate, one, count))) for gate in range(one.gates)]
             column = f.mul(here, self.lanes)
             known = self._known(roots, step, planes, index, column, sums, is_running, time)
-            places.append((index, column, time, known))
-        for (index, column, time, _), made in zip(places, self.e.emit_together(roots, [known for *_, known in places])):
+            positions.append((index, column, time, known))
+        for (index, column, time, _), made in zip(positions, self.e.emit_together(roots, [known for *_, known in positions])):
             parts = itertools.count()
             for (slot, _), value in zip(one.stores, made):
                 plane = step.written if slot == 0 else planes[slot + 1]
@@ -495,7 +495,7 @@ class _RecurrentEmitter:
             tensors = [*([self.result] if results and self.result is not None else []), *self.traces[id(one)]]
             for tensor, value in zip(tensors, made[len(one.stores) :], strict=True):
                 self._store_outside(self._outside(tensor, step, time, index, column), value, f.sub(self.hidden, column))
-        f.end(place)
+        f.end(position)
 
     def _sum_of(self, gate: int, one: RecurrentPass, count: int) -> int:
         """Where a gate's sum lies behind the first of its block, among those of `count` blocks."""

@@ -11,7 +11,7 @@ from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.epilogue import Epilogue
 
-_STRAIGHT: Final = 8  # steps of a run of products, or fewer, are straight code: a loop of few iterations mispredicts its end
+_WRITTEN_OUT: Final = 8  # steps of a run of products, or fewer, are straight code: a loop of few iterations mispredicts its end
 _STEPS: Final = 2  # of a longer run that are written out
 STEPS_OF_FEW: Final = 4  # if there are fewer sums than these, or several for each result: they go round in as many
 _ENOUGH_SUMS: Final = 8
@@ -181,7 +181,7 @@ def in_steps(
     written = _STEPS if chains == 1 and len(sums) >= _ENOUGH_SUMS else STEPS_OF_FEW
     addresses = [address for address, _ in moving]
     values = list(sums)
-    if count % written or count <= _STRAIGHT:
+    if count % written or count <= _WRITTEN_OUT:
         for step in range(count):
             step_of(step, values, addresses, "0")
         return values

@@ -152,10 +152,10 @@ class _BlockProductEmitter:
         f, k, lanes = self.f, self.k, self.lanes
         zero = constant("f32", 0.0, lanes)
         kept = self.keeps_sums or height <= _FEW_ROWS
-        places = [f.element(self.tile, "float", number * lanes) for number in range(height)]
+        totals_at = [f.element(self.tile, "float", number * lanes) for number in range(height)]
         if not kept:
-            for place in places:
-                self.e.store(place, zero, "f32")
+            for at in totals_at:
+                self.e.store(at, zero, "f32")
         block = f.loop(0, self.blocks, 1, [(self.floats, zero)] * height if kept else [])
         at = f.element(weights, "i8", f.mul(block.index, k.words * lanes * 4))
         first = f.mul(block.index, k.block * self.level_bytes)
@@ -168,11 +168,11 @@ class _BlockProductEmitter:
             starts = [partial(self._scalar, f.element(corrections, "i32", number), "i32") for number in range(height)]
         integers = (self._pairs if self.dots == "pairs" else self._integers)(at, levels, first, starts)
 
-        place = f.mul(block.index, lanes)
-        scale = self.e.load(f.element(scales, "float", place), "f32")
-        offset = self._offsets(offsets, place, scale)
+        column = f.mul(block.index, lanes)
+        scale = self.e.load(f.element(scales, "float", column), "f32")
+        offset = self._offsets(offsets, column, scale)
         sums = []
-        before = block.carry if kept else [self.e.load(each, "f32") for each in places]
+        before = block.carry if kept else [self.e.load(each, "f32") for each in totals_at]
         for number, (sum_, value) in enumerate(zip(before, integers)):
             own = self._scalar(f.element(own_scales, "float", number), "f32")
             both = f.let(f"fmul {self.floats} {scale}, {own}")
@@ -182,11 +182,11 @@ class _BlockProductEmitter:
                 total = multiply_add(self.e, offset, correction, total, "f32")
             sums.append(total)
         if not kept:
-            for each, total in zip(places, sums):
+            for each, total in zip(totals_at, sums):
                 self.e.store(each, total, "f32")
             f.end(block)
             return
-        for each, total in zip(places, f.end(block, sums)):
+        for each, total in zip(totals_at, f.end(block, sums)):
             self.e.store(each, total, "f32")
 
     def _fetch_ahead(self, weights: str, scales: str) -> None:
@@ -228,8 +228,8 @@ class _BlockProductEmitter:
         at_once = self._words_at_once(height)
         if words > at_once:
             inner = f.loop(0, words, at_once, [(halves, value) for value in sums])
-            word, place = self._moved(here, there, inner.index)
-            sums = f.end(inner, self._words(word, levels, place, inner.carry, at_once))
+            word, level = self._moved(here, there, inner.index)
+            sums = f.end(inner, self._words(word, levels, level, inner.carry, at_once))
         else:
             sums = self._words(here, levels, there, sums, words)
         totals = outer.carry if outer else [zero] * height
@@ -245,10 +245,10 @@ class _BlockProductEmitter:
         return _WORDS_AT_ONCE if self.keeps_sums or height <= _FEW_ROWS else 1
 
     def _moved(self, weights: str, first: str, words: str) -> tuple[str, str]:
-        """So many words further: the address of weights, and the place in every row, which so needs no address of its own."""
+        """So many words further: the address of weights, and the first level in every row: no row needs an address of its own."""
         f = self.f
-        place = f.add(first, f.mul(words, WORD // self.k.bits * self.level_bytes))
-        return f.element(weights, "i8", f.mul(words, self.lanes * 4)), place
+        level = f.add(first, f.mul(words, WORD // self.k.bits * self.level_bytes))
+        return f.element(weights, "i8", f.mul(words, self.lanes * 4)), level
 
     def _chains(self, width: int) -> int:
         """Sums of integers that take turns: of few rows each dot product would wait for the one before it."""
@@ -279,10 +279,10 @@ class _BlockProductEmitter:
     def _scalar(self, pointer: str, kind: str) -> str:
         return self.e.load_scalar(pointer, kind)
 
-    def _words(self, weights: str, rows: list[str], place: str, totals: list[str], words: int) -> list[str]:
+    def _words(self, weights: str, rows: list[str], level: str, totals: list[str], words: int) -> list[str]:
         """Some words of a block, with the activations of each row that belong to them."""
         f, k = self.f, self.k
-        levels = [f.element(row, "i8", place) for row in rows]
+        levels = [f.element(row, "i8", level) for row in rows]
         width = len(levels) * self.planes
         for word in range(words):
             packed = self.e.load(f.element(weights, "i8", word * self.lanes * 4), "i32")

@@ -81,9 +81,9 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
         narrow = f.let(f"trunc {integers} {whole} to <{lanes} x {level}>")
         f.line(f"store <{lanes} x {level}> {narrow}, ptr {f.element(target_levels, level, number * lanes)}, align 1")
     summed = f.call("i32", f"llvm.vector.reduce.add.v{lanes}i32", (integers, total))
-    place = f.add(f.mul(block, between), row)
-    f.line(f"store float {scale}, ptr {f.element(a['scales'], 'float', place)}, align 4")
-    correction = f.element(a["corrections"], "i32", place)
+    entry = f.add(f.mul(block, between), row)
+    f.line(f"store float {scale}, ptr {f.element(a['scales'], 'float', entry)}, align 4")
+    correction = f.element(a["corrections"], "i32", entry)
     if kernel.middle:
         f.line(f"store i32 {f.let(f'mul i32 {summed}, {-kernel.middle}')}, ptr {correction}, align 4")
     else:

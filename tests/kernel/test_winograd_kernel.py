@@ -34,7 +34,7 @@ def test_inputs_and_outputs_are_multiplied_by_numbers_that_float32_has(tile: int
 
 def test_every_field_is_part_of_the_key() -> None:
     sizes = {"tile": 4, "block": 16, "vectors": 1, "last_vectors": 1, "last_lanes": 16, "rows": 14}
-    alike: dict[str, Any] = {**sizes, "last_rows": 0, "tail": 0, "ahead": 0, "epilogue": STORE}
+    alike: dict[str, Any] = {**sizes, "last_rows": 0, "tail": 0, "fetched": 0, "epilogue": STORE}
     tiles = WinogradKernel(overhangs=False, strides=(1, 1), dilations=(1, 1), taps=(1, 3, 3), deep=False, **alike)
     lines = WinogradRowKernel(**alike)
     for kernel in (tiles, lines):

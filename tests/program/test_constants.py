@@ -211,8 +211,8 @@ DIVIDED: tuple[tuple[str, list[Array | None], tuple[Any, ...], int], ...] = (
     ("pack_conv_narrow", [kernels(3, 21, 1, 3, 3)], (8,), 3),
     ("conv_transpose_phase", [kernels(12, 5, 1, 4, 4)], (12, ((0,), (1, 3), (0, 2))), 5),
     ("conv_transpose_phase", [kernels(12, 5, 1, 4, 4)], (4, ((0,), (1, 3), (0, 2))), 3),  # three groups
-    ("pack_kernel_quads", [kernels(40, 5, 3, 3, dtype=np.uint8)], (40, True, 16), 3),
-    ("pack_kernel_quads", [kernels(40, 5, 3, 3, dtype=np.uint8)], (10, False, 8), 4),  # four groups
+    ("pack_kernel_quads", [kernels(40, 5, 3, 3, dtype=np.uint8)], (40, True, 16, 4), 3),
+    ("pack_kernel_quads", [kernels(40, 5, 3, 3, dtype=np.uint8)], (10, False, 8, 2), 4),  # four groups
     ("sums_of_kernels", [kernels(40, 5, 3, 3, dtype=np.int8), None], (), 9),
     ("sums_of_kernels", [kernels(40, 5, 3, 3, dtype=np.int8), np.array([3], np.int8)], (), 9),
     ("sum_of_distances", [kernels(2, 9, 30, dtype=np.uint8), None], (), 2),

@@ -175,7 +175,7 @@ def test_bodies_and_specialisations_pack_nothing(tmp_path: Path, packings: Calla
     inputs = [helper.make_tensor_value_info("mode", TensorProto.INT64, [])]
     path = write_model(tmp_path / "m.onnx", nodes, constants, ["y"], inputs)
     session = sardonyx.InferenceSession(path)
-    for mode, rows in ((1, 2), (0, 2), (1, 3), (0, 4), (1, 5), (0, 6), (1, 7)):
+    for mode, rows in ((1, 12), (0, 12), (1, 24), (0, 36), (1, 48), (0, 60), (1, 72)):  # of few rows strips may differ
         session.run(None, {"x": random(rows, SIDE), "mode": np.array(mode)})
     assert packings() == 1
 

@@ -438,7 +438,7 @@ class _ConvEmitter:
         f.label(some)
         first = f.element(taps, "float", ahead.distance)
         for line in range(self.k.ahead):
-            self._prefetch(f.element(first, "float", line * _LINE))
+            f.fetch_ahead(f.element(first, "float", line * _LINE))
         f.branch(after)
         f.label(after)
 
@@ -452,13 +452,9 @@ class _ConvEmitter:
         then = f.element(a["then_coming"], "i8", f.sub(at, a["coming_split"]))
         first = f.let(f"select i1 {is_first}, ptr {f.element(a['coming'], 'i8', at)}, ptr {then}", "p")
         for line in range(COMING_LINES):
-            self._prefetch(f.element(first, "i8", line * _LINE * 4))
+            f.fetch_ahead(f.element(first, "i8", line * _LINE * 4))
         f.branch(after)
         f.label(after)
-
-    def _prefetch(self, address: str) -> None:
-        self.f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.f.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
 
     def _checked_pixel(self, source: str, column: str) -> str:
         """Where a pixel lies, or zeros if it lies outside."""

@@ -48,6 +48,11 @@ class Row:
     padded: int  # width with all padding
 
 
+def _row_key(row: Row | None) -> str:
+    """What a row adds to the key of a kernel."""
+    return "?" if row is None else f"{row.width},{row.columns},{row.left},{row.padded}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class WindowKernel:
     """All that decides the code of a depthwise convolution or a pool over blocked activations."""
@@ -71,7 +76,6 @@ class WindowKernel:
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        row = "?" if self.row is None else f"{self.row.width},{self.row.columns},{self.row.left},{self.row.padded}"
         fields = (
             self.kind,
             self.block,
@@ -82,7 +86,7 @@ class WindowKernel:
             self.dilation,
             self.row_dilation,
             self.deep,
-            row,
+            _row_key(self.row),
             self.padded,
             self.dense,
             *(("row sums",) if self.row_sums else ()),
@@ -119,7 +123,6 @@ class NarrowKernel:
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        row = "?" if self.row is None else f"{self.row.width},{self.row.columns},{self.row.left},{self.row.padded}"
         fields = (
             self.block,
             self.outputs,
@@ -130,7 +133,7 @@ class NarrowKernel:
             self.dilation,
             self.row_dilation,
             self.deep,
-            row,
+            _row_key(self.row),
         )
         return f"narrow|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 

@@ -46,6 +46,13 @@ def test_instructions_are_named_facts(triple: str, features: str, fact: str) -> 
     assert not getattr(describe(f"{triple}-unknown-linux-gnu", "", features.replace("+", "-")), fact)
 
 
+def test_processors_with_whole_vectors_compute_more() -> None:
+    wide = described(16)
+    rates = [describe(wide.triple, cpu, wide.features).flops_per_ns for cpu in ("znver4", "sapphirerapids", "znver5")]
+    assert rates == sorted(set(rates))
+    assert describe(wide.triple, "znver5", "+avx2,+fma").flops_per_ns == rates[0]
+
+
 def test_registers_do_not_follow_from_the_width() -> None:
     assert (NEOVERSE.lanes, NEOVERSE.registers) == (4, 32)
     assert NEOVERSE.has_fma

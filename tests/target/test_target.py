@@ -53,6 +53,14 @@ def test_processors_with_whole_vectors_compute_more() -> None:
     assert describe(wide.triple, "znver5", "+avx2,+fma").flops_per_ns == rates[0]
 
 
+def test_weights_come_as_fast_as_was_measured_and_else_as_before() -> None:
+    wide = described(16)
+    known, other = (describe(wide.triple, cpu, wide.features) for cpu in ("znver5", "znver4"))
+    assert (other.shared_cache_bytes_per_ns, other.memory_bytes_per_ns) == (40, 12)
+    assert known.shared_cache_bytes_per_ns > 40
+    assert other.memory_bytes_per_ns < known.memory_bytes_per_ns < known.shared_cache_bytes_per_ns
+
+
 def test_registers_do_not_follow_from_the_width() -> None:
     assert (NEOVERSE.lanes, NEOVERSE.registers) == (4, 32)
     assert NEOVERSE.has_fma

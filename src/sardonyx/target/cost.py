@@ -30,8 +30,6 @@ _WINOGRAD_ROWS: Final = {1: 5, 2: 3}  # of a tile of Winograd's products, by vec
 _RAGGED: Final = (10.0, 40.0)  # to store a vector of a tile that is not full
 _RUN: Final = (10.0, 0.0)  # to begin with a run of a convolution's products; nothing where windows are single pixels
 _LATENCY: Final = ((0.56, 5.4), (0.3, 2.7))  # for each of a few sums, and for all: they wait for their own last addition
-_SHARED_CACHE_BYTES_PER_NS: Final = 40  # of one core
-_MEMORY_BYTES_PER_NS: Final = 12
 
 
 def loop(elements: Dim, operations: int, moved: int) -> Dim:
@@ -148,7 +146,7 @@ def weights(size: int, target: Target) -> int:
     """Weights of so many bytes that are read once, where every core of the machine does so: from a cache, or from memory."""
     if size <= target.caches.l2 // 2:
         return 0
-    return size // (_SHARED_CACHE_BYTES_PER_NS if size <= target.caches.l3 // 8 else _MEMORY_BYTES_PER_NS)
+    return size // (target.shared_cache_bytes_per_ns if size <= target.caches.l3 // 8 else target.memory_bytes_per_ns)
 
 
 def window(vectors: Dim, terms: int) -> Dim:

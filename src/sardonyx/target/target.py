@@ -15,10 +15,20 @@ from sardonyx.records import dataclass
 from sardonyx.target.machine import architecture_named, runtime_of
 
 NATIVE: Final = "native"  # all that the machine has
-# Float32 operations a nanosecond of processors that compute vectors of 512 bits in one piece, twice a cycle. That of Zen 5 was
-# measured (287), those of Intel's servers follow from their clocks. Others take vectors in halves.
-_FLOPS_OF_WHOLE_VECTORS: Final = {"znver5": 280} | dict.fromkeys(
-    ("skylake-avx512", "cascadelake", "cooperlake", "icelake-server", "sapphirerapids", "emeraldrapids", "graniterapids"), 170
+
+
+class Rates(NamedTuple):
+    """How fast a core is, in a nanosecond, where all cores do the same."""
+
+    flops: int = 100  # of float32
+    shared_cache_bytes: int = 40  # weights that the third cache gives
+    memory_bytes: int = 12  # and that come from memory
+
+
+# Processors that compute vectors of 512 bits in one piece, twice a cycle; others take them in halves. Those of Zen 5 were measured
+# (287; 56 to 63; 35 to 44), operations of Intel's servers follow from their clocks.
+_RATES_OF_WHOLE_VECTORS: Final = {"znver5": Rates(280, 60, 35)} | dict.fromkeys(
+    ("skylake-avx512", "cascadelake", "cooperlake", "icelake-server", "sapphirerapids", "emeraldrapids", "graniterapids"), Rates(170)
 )
 
 
@@ -44,6 +54,8 @@ class Target:
     registers: int  # that hold vectors
     caches: Caches
     flops_per_ns: int  # float32 operations of one core, about
+    shared_cache_bytes_per_ns: int  # of weights, for one core of many that read them; from the third cache
+    memory_bytes_per_ns: int  # and from memory
     has_fma: bool  # a multiplication and an addition in one instruction
     has_masked_accesses: bool  # vectors of any element type are loaded and stored in part
     has_broadcast_operands: bool  # arithmetic takes an element in memory for all lanes of an operand
@@ -89,6 +101,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
     if architecture == "x86_64":
         wide = {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= has
         fma = {"avx2", "fma"} <= has
+        rates = _RATES_OF_WHOLE_VECTORS.get(cpu, Rates()) if wide else Rates() if fma else Rates(20)
         return Target(
             name=name,
             architecture=architecture,
@@ -99,7 +112,9 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
             vector_bits=512 if wide else 256 if fma else 128,
             registers=32 if wide else 16,
             caches=caches or Caches(),
-            flops_per_ns=_FLOPS_OF_WHOLE_VECTORS.get(cpu, 100) if wide else 100 if fma else 20,
+            flops_per_ns=rates.flops,
+            shared_cache_bytes_per_ns=rates.shared_cache_bytes,
+            memory_bytes_per_ns=rates.memory_bytes,
             has_fma="fma" in has,
             has_masked_accesses=wide,
             has_broadcast_operands=wide,
@@ -116,6 +131,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
             has_float_permute=wide,
         )
     arm = architecture == "aarch64"
+    rates = Rates(40 if arm else 20)
     return Target(
         name=name,
         architecture=architecture,
@@ -126,7 +142,9 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
         vector_bits=128,
         registers=32 if arm else 16,
         caches=caches or Caches(),
-        flops_per_ns=40 if arm else 20,
+        flops_per_ns=rates.flops,
+        shared_cache_bytes_per_ns=rates.shared_cache_bytes,
+        memory_bytes_per_ns=rates.memory_bytes,
         has_fma=arm,
         has_masked_accesses=False,
         has_broadcast_operands=False,

@@ -25,8 +25,8 @@ class Rates(NamedTuple):
     memory_bytes: int = 12  # and that come from memory
 
 
-# Processors that compute vectors of 512 bits in one piece, twice a cycle; others take them in halves. Zen 5 was measured (287; 56 to
-# 63; 35 to 44), operations of Intel's servers follow from their clocks.
+# Processors that compute vectors of 512 bits in one piece, twice a cycle; others take them in halves. Zen 5 was measured (287,
+# 56 to 63, 35 to 44), operations of Intel's servers follow from their clocks.
 _RATES_OF_WHOLE_VECTORS: Final = {"znver5": Rates(280, 60, 35)} | dict.fromkeys(
     ("skylake-avx512", "cascadelake", "cooperlake", "icelake-server", "sapphirerapids", "emeraldrapids", "graniterapids"),
     Rates(170),

@@ -83,7 +83,7 @@ class WinogradEmitter(Generic[K]):
         # Distances in v: from one block of channels to the next, one group of taps, one element, one group of tiles.
         self.v_block = kernel.rows * kernel.block
         self.v_taps = f.mul(f.add(a["input_blocks"], int(kernel.tail > 0)), self.v_block)
-        self.v_element = f.mul(self.v_taps, self.tap_groups)
+        self.v_element = a["v_element"]
         self.v_group = f.mul(self.v_element, kernel.elements)
         self.channels = f.add(f.mul(a["input_blocks"], kernel.block), kernel.tail)
 

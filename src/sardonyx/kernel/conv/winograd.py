@@ -51,7 +51,7 @@ POINTS: Final = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.625, -0.625, 1.5, -1.5)}
 _NUMBERS: Final = (
     "tiles", "tile_rows", "tile_columns", "block_tiles", "tile_blocks", "sets", "outputs", "blocks", "planes", "rows", "columns",
     "depth", "height", "width", "front", "top", "left", "plane_stride", "plane_dilation",
-    "input_blocks", "x_batch", "x_group", "x_block", "x_plane", "x_row", "w_set",
+    "input_blocks", "x_batch", "x_group", "x_block", "x_plane", "x_row", "v_element", "w_set",
     "kernel_output", "kernel_input", "kernel_plane", "kernel_row", "kernel_column",
 )  # fmt: skip
 
@@ -112,7 +112,7 @@ def tap_groups(taps: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, in
 _ROW_NUMBERS: Final = (
     "tiles", "lines", "line_tiles", "block_tiles", "tile_blocks", "sets", "outputs", "blocks", "columns",
     "width", "left", "dilation", "taps", "tap_groups", "input_blocks", "x_batch", "x_group", "x_block", "x_line", "x_step",
-    "w_set",
+    "v_element", "w_set",
 )  # fmt: skip
 
 

@@ -102,6 +102,14 @@ def tile_blocks(tiles: Dim, elements: int, weights: Weights, target: Target) -> 
     return TileBlocks(vectors, rows, tiles % rows, max(ceildiv_int(each, rows), 1) * rows)
 
 
+def apart(size: int) -> int:
+    """How far parts of so many floats lie apart: an odd number of cache lines.
+
+    A transform writes one vector to every part. Lines that are a power of two apart would share a few sets of the first cache.
+    """
+    return (ceildiv_int(size, _LINE) | 1) * _LINE
+
+
 def fetched_lines(tiles: int, rows: int, width: int, target: Target) -> int:
     """Cache lines of the next element's weights that a group of tiles fetches beside each block of input channels.
 
@@ -149,7 +157,8 @@ class _Layer:
         ctx, weights, block, x = task.ctx, task.weights, task.block, task.x
         bias, nothing = task.bias(weights.groups, weights.outputs), zeros(ctx, block)
         lanes = ceildiv_int(weights.inputs, block) * block
-        v = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * self.depth * lanes, "transformed tiles")
+        v_element = apart(self.depth // kernel.elements * divided.rows * lanes)
+        v = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles // divided.rows * kernel.elements * v_element, "transformed tiles")
         m = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * kernel.elements * divided.vectors * block, "sums of tiles")
         tile_blocks = ceildiv(self.tiles, divided.tiles)
         entries = kernel.arguments.entries(
@@ -167,6 +176,7 @@ class _Layer:
             input_blocks=weights.inputs // block,
             **named("x_batch x_block", x.strides[:2]),
             x_group=x.strides[1] * ceildiv_int(weights.inputs, block),
+            v_element=v_element,
             w_set=self.size,
             v=(Address(v), (v.size,)),
             m=(Address(m), (m.size,)),

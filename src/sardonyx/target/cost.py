@@ -29,7 +29,7 @@ _CONV_TILE: Final = (150.0, 5.0)
 _WINOGRAD_ROWS: Final = {1: 5, 2: 3}  # of a tile of Winograd's products, by vectors: fewer take as long
 _RAGGED: Final = (10.0, 40.0)  # to store a vector of a tile that is not full
 _RUN: Final = (10.0, 0.0)  # to begin with a run of a convolution's products; nothing where windows are single pixels
-_LATENCY: Final = ((0.56, 5.4), (0.3, 2.7), (0.9, 1.7))  # for each of a few sums, and for all: they wait for their own last addition
+_LATENCY: Final = ((0.56, 5.4), (0.3, 2.7), (0.9, 1.7))  # for each of a few sums, and for all: they wait for additions
 _SHARED_CACHE_BYTES_PER_NS: Final = 40  # of one core
 _MEMORY_BYTES_PER_NS: Final = 12
 

@@ -19,9 +19,9 @@ _OUTPUT_TRANSFORM: Final = {2: 48, 4: 180}
 _ROW_INPUT_TRANSFORM: Final = 28  # for each three taps
 _ROW_OUTPUT_TRANSFORM: Final = 28
 # Register tiles (`target.tiles`), in vector multiply-adds; the second of two numbers is for machines whose arithmetic takes
-# elements from memory.
+# elements from memory, the third for those among them that compute whole vectors, as fast as elements are loaded.
 _LOAD: Final = (1.1, 0.5)  # of a vector or element
-_CONV_LOAD: Final = (1.4, 0.5)  # pixels lie further apart
+_CONV_LOAD: Final = (1.4, 0.5, 1.15)  # pixels lie further apart
 _STEP: Final = (0.8, 0.3)  # along the depth
 _WIDENED: Final = 0.5  # of a vector of bytes, which is widened
 _TILE: Final = (150.0, 20.0)  # to begin with a tile and to end it
@@ -29,7 +29,7 @@ _CONV_TILE: Final = (150.0, 5.0)
 _WINOGRAD_ROWS: Final = {1: 5, 2: 3}  # of a tile of Winograd's products, by vectors: fewer take as long
 _RAGGED: Final = (10.0, 40.0)  # to store a vector of a tile that is not full
 _RUN: Final = (10.0, 0.0)  # to begin with a run of a convolution's products; nothing where windows are single pixels
-_LATENCY: Final = ((0.56, 5.4), (0.3, 2.7))  # for each of a few sums, and for all: they wait for their own last addition
+_LATENCY: Final = ((0.56, 5.4), (0.3, 2.7), (0.9, 1.7))  # for each of a few sums, and for all: they wait for additions
 
 
 def loop(elements: Dim, operations: int, moved: int) -> Dim:
@@ -85,8 +85,9 @@ def conv_tile(pixels: int, vectors: int, runs: int, run: int, target: Target, *,
     Sums are added to one by one: few of them wait for their own latency.
     """
     sums, direct = pixels * vectors, target.has_broadcast_operands
-    each, once = _LATENCY[direct]
-    step = max(sums, _CONV_LOAD[direct] * (pixels + vectors), each * sums + once)
+    kind = 2 if direct and target.has_whole_vectors else int(direct)
+    each, once = _LATENCY[kind]
+    step = max(sums, _CONV_LOAD[kind] * (pixels + vectors), each * sums + once)
     return (runs * (run * step + (0.0 if pointwise else _RUN[direct])) + _CONV_TILE[direct]) * _multiply_add(target)
 
 

@@ -60,6 +60,7 @@ class Target:
     has_fma: bool  # a multiplication and an addition in one instruction
     has_masked_accesses: bool  # vectors of any element type are loaded and stored in part
     has_broadcast_operands: bool  # arithmetic takes an element in memory for all lanes of an operand
+    has_whole_vectors: bool  # the widest vectors are computed in one piece: as fast as elements are loaded
     has_exponent_scaling: bool  # x * 2**n in one instruction (scalef)
     has_faster_half_vectors: bool  # vectors of half the width take about half the time
     has_f16_conversion: bool  # between float16 and float32
@@ -102,7 +103,8 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
     if architecture == "x86_64":
         wide = {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= has
         fma = {"avx2", "fma"} <= has
-        rates = _RATES_OF_WHOLE_VECTORS.get(cpu, Rates()) if wide else Rates() if fma else Rates(20)
+        whole = wide and cpu in _RATES_OF_WHOLE_VECTORS
+        rates = _RATES_OF_WHOLE_VECTORS[cpu] if whole else Rates() if fma else Rates(20)
         return Target(
             name=name,
             architecture=architecture,
@@ -119,8 +121,9 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
             has_fma="fma" in has,
             has_masked_accesses=wide,
             has_broadcast_operands=wide,
+            has_whole_vectors=whole or not wide,
             has_exponent_scaling=wide,
-            has_faster_half_vectors=wide,
+            has_faster_half_vectors=wide and not whole,
             has_f16_conversion="f16c" in has,
             converts_to_nearest=True,
             truncates_to_smallest=True,
@@ -149,6 +152,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
         has_fma=arm,
         has_masked_accesses=False,
         has_broadcast_operands=False,
+        has_whole_vectors=True,
         has_exponent_scaling=False,
         has_faster_half_vectors=False,
         has_f16_conversion=arm,

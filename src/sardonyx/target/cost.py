@@ -26,7 +26,8 @@ _STEP: Final = (0.8, 0.3)  # along the depth
 _WIDENED: Final = 0.5  # of a vector of bytes, which is widened
 _TILE: Final = (150.0, 20.0)  # to begin with a tile and to end it
 _CONV_TILE: Final = (150.0, 5.0)
-_WINOGRAD_ROWS: Final = {1: 5, 2: 3}  # of a tile of Winograd's products, by vectors: fewer take as long
+# Rows of a tile of Winograd's products, by vectors: fewer take as long. The second is for whole vectors.
+_WINOGRAD_ROWS: Final = ({1: 5, 2: 3}, {1: 8, 2: 4})
 _RAGGED: Final = (10.0, 40.0)  # to store a vector of a tile that is not full
 _RUN: Final = (10.0, 0.0)  # to begin with a run of a convolution's products; nothing where windows are single pixels
 _LATENCY: Final = ((0.56, 5.4), (0.3, 2.7), (0.9, 1.7))  # for each of a few sums, and for all: they wait for additions
@@ -96,7 +97,8 @@ def winograd_tile(rows: int, vectors: int, depth: int, target: Target, *, last: 
 
     `last`: it is what is left after whole tiles, and comes from other code.
     """
-    return depth * vectors * (max(rows, _WINOGRAD_ROWS[vectors]) + (0.9 if last else 0.4)) * _multiply_add(target)
+    fewest = _WINOGRAD_ROWS[target.has_broadcast_operands and target.has_whole_vectors][vectors]
+    return depth * vectors * (max(rows, fewest) + (0.9 if last else 0.4)) * _multiply_add(target)
 
 
 def _multiply_add(target: Target) -> float:

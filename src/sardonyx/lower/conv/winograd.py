@@ -20,10 +20,12 @@ from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 from sardonyx.target.target import Target
+from sardonyx.target.tiles import rows_in_registers
 
 _FEW_TILES: Final = 28  # from so many tiles of a block on, fetching the weights again for every block takes no time
 _MOST_TAPS: Final = 27  # kernels of 3 x 3 that a kernel is taken apart into, at most: a worker's memory holds tiles for each
 _LINE: Final = 16  # floats of a cache line
+_SPARE: Final = 3  # registers: an element, loaded once for several vectors, and those without which sums go to the stack
 
 
 def is_winograd(geometry: Geometry) -> bool:
@@ -84,11 +86,13 @@ def tile_blocks(tiles: Dim, elements: int, weights: Weights, target: Target) -> 
     Small blocks keep transformed tiles in the cache and give work to many workers.
     """
     most = max(target.caches.l2 // 4 // (elements * weights.inputs * 4), _FEW_TILES)
-    each = ceildiv_int(tiles, ceildiv_int(tiles, most) or 1) if isinstance(tiles, int) else tiles
-    # Wide tiles wait for weights, which are many. The sets of groups follow each other: none may be left half empty.
-    one = target.has_broadcast_operands or weights.outputs <= target.lanes
+    count = ceildiv_int(tiles, most) or 1 if isinstance(tiles, int) else 1
+    each = ceildiv_int(tiles, count) if isinstance(tiles, int) else tiles
+    # Where elements in memory are operands, wide tiles wait for weights, which are many; unless loads take as long as products.
+    # The sets of groups follow each other: none may be left half empty.
+    one = (target.has_broadcast_operands and not target.has_whole_vectors) or weights.outputs <= target.lanes
     vectors = 1 if one or (weights.groups > 1 and weights.outputs % (2 * target.lanes)) else 2
-    tallest = most_pixels(target, vectors)
+    tallest = _tallest(target, vectors)
     if not isinstance(tiles, int) or not isinstance(each, int):
         rows = min(ANY_WIDTH_PIXELS, tallest)
         return TileBlocks(vectors, rows, rows // 2, most // rows * rows)
@@ -100,6 +104,13 @@ def tile_blocks(tiles: Dim, elements: int, weights: Weights, target: Target) -> 
 
     rows = min(range(min(tallest, max(each, 1)), 0, -1), key=time)
     return TileBlocks(vectors, rows, tiles % rows, max(ceildiv_int(each, rows), 1) * rows)
+
+
+def _tallest(target: Target, vectors: int) -> int:
+    """How many rows a register tile may have."""
+    if vectors > 1 and target.has_broadcast_operands:
+        return rows_in_registers(target, vectors, vectors + _SPARE)
+    return most_pixels(target, vectors)
 
 
 def apart(size: int) -> int:

@@ -80,9 +80,9 @@ class _GemvEmitter:
         first = f.let(f"select i1 {below}, i64 0, i64 {first}", "i")
         start = f.mul(first, UNIT)
         stop = f.min(f.mul(f.sub("%end", before), UNIT), self.columns)
-        indices = self._indices(matrix.index)
-        a = f.element(self.a, self.element, self._offset(indices, self.a_batch))
-        b = f.element(self.b, self.b_element, self._offset(indices, self.b_batch))
+        indices = f.indices(matrix.index, self.batch)
+        a = f.element(self.a, self.element, f.offset(indices, self.a_batch))
+        b = f.element(self.b, self.b_element, f.offset(indices, self.b_batch))
         piece = f.loop(start, stop, self.width)
         count = f.min(f.sub(stop, piece.index), self.width)
         self._sum_up(a, f.element(b, self.b_element, piece.index), count)
@@ -90,21 +90,6 @@ class _GemvEmitter:
             self._store(row, indices, piece.index, count)
         f.end(piece)
         f.end(matrix)
-
-    def _indices(self, matrix: str) -> list[str]:
-        """The index of a matrix on each batch axis."""
-        f, rest = self.f, matrix
-        indices: list[str] = []
-        for size in reversed(self.batch[1:]):
-            indices.insert(0, f.let(f"urem i64 {rest}, {size}", "i"))
-            rest = f.let(f"udiv i64 {rest}, {size}", "i")
-        return [rest, *indices] if self.batch else []
-
-    def _offset(self, indices: list[str], strides: list[str]) -> str:
-        offset = "0"
-        for index, stride in zip(indices, strides):
-            offset = self.f.add(offset, self.f.mul(index, stride))
-        return offset
 
     # The sums of a piece
 
@@ -212,7 +197,7 @@ class _GemvEmitter:
         """The epilogue of a row of the piece."""
         f, k = self.f, self.k
         pointers = [
-            f.element(base, memory_type(operand.type), f.add(self._offset(indices, batch), f.mul(stride, row)))
+            f.element(base, memory_type(operand.type), f.add(f.offset(indices, batch), f.mul(stride, row)))
             for (base, batch, stride, _), operand in zip(self.operands, k.epilogue.operands)
         ]
         known = self.epilogue.uniform(pointers)

@@ -206,18 +206,11 @@ class MatMulEmitter:
             return [], unit
         within = f.let(f"urem i64 {unit}, {tiles}", "i")
         rest = f.let(f"udiv i64 {unit}, {tiles}", "i")
-        indices: list[str] = []
-        for size in reversed(self.batch[1:]):
-            indices.append(f.let(f"urem i64 {rest}, {size}", "i"))
-            rest = f.let(f"udiv i64 {rest}, {size}", "i")
-        return [rest, *reversed(indices)], within
+        return f.indices(rest, self.batch), within
 
     def offset_of(self, batch: list[str], strides: list[str], row: str, row_stride: str) -> str:
         """How many elements on a row of a matrix begins."""
-        offset = self.f.mul(row, row_stride)
-        for index, stride in zip(batch, strides):
-            offset = self.f.add(offset, self.f.mul(index, stride))
-        return offset
+        return self.f.offset(batch, strides, self.f.mul(row, row_stride))
 
     def _switch(self, height: str, names: dict[int, str]) -> None:
         """Go to the code for the height, or for the next one above."""

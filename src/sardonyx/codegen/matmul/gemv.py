@@ -27,13 +27,12 @@ from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, FLOATS
 from sardonyx.kernel.matmul.gemv import UNIT, GemvKernel
 from sardonyx.kernel.matmul.matmul import vector_lanes
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
 _SUMS: Final = 4096  # of a piece, all rows together: they stay in the first cache
 _AT_ONCE: Final = {False: 6, True: 8}  # rows of B, at most; more of them if they are prefetched
 _FACTORS: Final = 12  # elements of A that registers hold
 _TOGETHER: Final = 2  # vectors of columns
-_LINE: Final = 64  # bytes of the cache
 
 
 def emit_gemv_kernel(kernel: GemvKernel, name: str, target: Target) -> FunctionBuilder:
@@ -67,7 +66,7 @@ class _GemvEmitter:
         self.held = self._sums_on_stack("held") if kernel.deep else ""
 
     def _sums_on_stack(self, hint: str) -> str:
-        return self.f.let(f"alloca [{self.k.rows * self.between} x {self.element}], align {_LINE}", hint)
+        return self.f.let(f"alloca [{self.k.rows * self.between} x {self.element}], align {CACHE_LINE}", hint)
 
     def emit(self) -> None:
         f = self.f
@@ -160,7 +159,7 @@ class _GemvEmitter:
             if k.fetches:
                 for start in starts:
                     following = f.element(start, self.b_element, ahead)
-                    for line in range(0, bytes_, _LINE):
+                    for line in range(0, bytes_, CACHE_LINE):
                         f.fetch_ahead(f.element(following, "i8", line))
             for vector in range(vectors):
                 values = [self._load_b(f.element(start, self.b_element, vector * self.lanes), mask) for start in starts]

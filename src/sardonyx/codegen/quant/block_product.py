@@ -28,11 +28,10 @@ from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords, dot_pairs, sum_halfwords
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.quant.block_product import PAIRS, WORD, BlockProductKernel, dots_of, has_planes, keeps_sums
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
 _WORDS_AT_ONCE: Final = 8  # of a block that are written out; longer blocks have a loop
 _AHEAD: Final = 2048  # bytes of weights that few rows have brought from memory meanwhile
-_LINE: Final = 64  # bytes
 _FEW_ROWS: Final = 2  # whose sums always stay in registers, and whose words are written out
 _CHAINS: Final = 4  # sums of integers at most that do not wait for each other
 _DOTS_OF_CHAIN: Final = 8  # dot products of a block that a further sum is worth
@@ -181,7 +180,7 @@ class _BlockProductEmitter:
     def _fetch_ahead(self, weights: str, scales: str) -> None:
         """Few rows take as long as their weights take to come, and the machine by itself stops at the end of every page."""
         f = self.f
-        for line in range(0, self.k.words * self.lanes * 4, _LINE):
+        for line in range(0, self.k.words * self.lanes * 4, CACHE_LINE):
             f.fetch_ahead(f.element(weights, "i8", _AHEAD + line))
         f.fetch_ahead(f.element(scales, "i8", _AHEAD // self.k.words))
 

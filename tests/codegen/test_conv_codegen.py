@@ -16,13 +16,12 @@ from native_support import run_reference
 from sardonyx.codegen import llvm
 from sardonyx.codegen.conv.conv_window import row_tiles
 from sardonyx.codegen.emit import kernel_ir
-from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.window import Row
 from sardonyx.program.steps import KernelStep
 from sardonyx.target.target import Target, describe
-from targets import NEOVERSE, described, here
+from targets import NEOVERSE, ZEN5, described, here
 
 OTHERS = (
     describe("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c"),
@@ -78,20 +77,23 @@ def test_kernels_compile_for_other_machines(target: Target) -> None:
         assert llvm.compile_to_object(kernel_ir(kernel, target), target)
 
 
-def test_the_inner_loop_multiplies_straight_from_memory_and_spills_nothing() -> None:
-    if not host().has_broadcast_operands:
-        pytest.skip("only wide machines have such an instruction")
+@pytest.mark.parametrize(("target", "vectors"), [(described(16), 1), (ZEN5, 2)], ids=lambda one: getattr(one, "cpu", one))
+def test_the_inner_loop_loads_each_element_once_and_spills_nothing(target: Target, vectors: int) -> None:
+    """Of one vector of channels arithmetic reads elements from memory; for two they are loaded once."""
     nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Conv", ["c", "w"], ["y"])]
     content = model(nodes, {"x": (1, 64, 14, 14)}, {"w": numbers(1, 64, 64, 1, 1)})
     (kernel,) = {
         step.kernel.key: step.kernel
-        for step in lowered_for(content, host()).steps
+        for step in lowered_for(content, target).steps
         if isinstance(step, KernelStep) and isinstance(step.kernel, ConvKernel)
     }.values()
-    text = llvm.assembly(kernel_ir(kernel, host()), host())
+    assert (kernel.vectors, kernel.last_pixels) == (vectors, 0)
+    text = llvm.assembly(kernel_ir(kernel, target), target)
     products = [line for line in text.splitlines() if "vfmadd" in line]
-    assert len(products) == 2 * kernel.pixels  # two elements of a run at a time
-    assert all("{1to16}" in line for line in products)
+    elements = [line for line in text.splitlines() if "{1to16}" in line or re.search(r"vbroadcastss\t[-\d]*\(", line)]
+    assert len(elements) == 2 * kernel.pixels  # two elements of a run at a time
+    assert len(products) == vectors * len(elements)
+    assert all("{1to16}" in line for line in products) == (vectors == 1)
     assert not any(re.search(r"\(%\w+,", line) for line in products)  # an index would make two operations of each
     assert not any("vmovups\t%zmm" in line and "(%rsp)" in line for line in text.splitlines())
 

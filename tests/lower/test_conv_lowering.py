@@ -23,7 +23,7 @@ from sardonyx.ops.conv.conv import conv_core
 from sardonyx.program.steps import KernelStep
 from sardonyx.target.target import Caches, Target
 from session_agreement import session
-from targets import NEOVERSE, described, here_and_less, library_for
+from targets import NEOVERSE, ZEN5, described, here_and_less, library_for
 
 
 @dataclass(frozen=True)
@@ -280,6 +280,14 @@ def test_a_tile_leaves_few_lanes_and_pixels_over() -> None:
     assert choose_tile(replace(short, columns=14)).vectors == 1
     unknown = replace(short, columns=symbol("W"))
     assert choose_tile(unknown) == ConvTile(1, 8)
+
+
+def test_tiles_of_whole_vectors_store_few_at_once_where_sums_are_short() -> None:
+    task = TileTask(target=ZEN5, outputs=96, inputs=16, taps=1, columns=12544)
+    assert choose_tile(task) == ConvTile(2, 6)  # after 24 sums the next tile would wait for a quarter of the time of this one
+    assert choose_tile(replace(task, inputs=960)) == ConvTile(2, 8)
+    single = choose_tile(replace(task, outputs=512, inputs=960, columns=1))
+    assert single.vectors == 2  # more vectors wait for their weights
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,13 @@ from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.matmul.matmul import MatMulKernel, strip_vectors
 from sardonyx.kernel.matmul.strassen import MOST_APART, StrassenKernel
-from sardonyx.lower.matmul.strassen import LEAST_COLUMNS, LEAST_DEPTH, least_rows
+from sardonyx.lower.matmul.strassen import LEAST_COLUMNS, LEAST_DEPTH, LEAST_ROWS, least_in_all
 from sardonyx.program.steps import KernelStep
 from sardonyx.target.target import describe
 from targets import described, names_here, of_sessions
 
 DEPTH = LEAST_DEPTH
-LEAST_ROWS = least_rows(of_sessions())
+LEAST = least_in_all(of_sessions())
 
 
 def numbers(seed: int, *shape: int) -> Array:
@@ -133,8 +133,8 @@ def assert_close(found: Array, expected: Array, factor: float = 1.0) -> None:
 layers = st.builds(
     Layer,
     rows=st.one_of(
-        st.tuples(st.integers(1, 3), st.integers(LEAST_ROWS, 3 * LEAST_ROWS)),
-        st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(LEAST_ROWS, LEAST_ROWS + 18)),
+        st.tuples(st.integers(2, 3), st.integers(LEAST_ROWS, 3 * LEAST_ROWS)),
+        st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(LEAST, LEAST + 18)),
         st.tuples(st.just(1), st.integers(150, 200)),
     ),
     columns=st.integers(LEAST_COLUMNS, 500),
@@ -169,7 +169,9 @@ def test_all_targets(rows: tuple[int, ...], target: str) -> None:
 def test_open_rows_are_computed_in_halves_if_there_are_many_and_plainly_if_there_are_few() -> None:
     content = Layer((1, 1), 256, named=True).content()
     halves, plain = session(content), session(content, exact=True)
-    for rows in ((2, 64), (1, 1), (3, 5), (1, LEAST_ROWS - 1), (0, 40), (2, 0), (1, LEAST_ROWS), (2, 33), (4, 8), (1, 200)):
+    few = ((1, 1), (3, 5), (1, LEAST - 1), (3, LEAST_ROWS - 1), (0, 40), (2, 0), (4, 8))
+    many = ((2, 64), (1, LEAST), (2, LEAST_ROWS), (2, 33), (1, 200))
+    for rows in few + many:
         layer = Layer(rows, 256)
         feeds = layer.feeds()
         (found,), (exact,) = halves.run(None, feeds), plain.run(None, feeds)
@@ -177,7 +179,7 @@ def test_open_rows_are_computed_in_halves_if_there_are_many_and_plainly_if_there
         if found.size:
             assert_close(found, layer.expected(feeds))
             if rows != (1, 1):  # of which even and odd k are summed apart
-                assert (found.tobytes() != exact.tobytes()) == (rows[-1] >= LEAST_ROWS)
+                assert (found.tobytes() != exact.tobytes()) == (rows in many)
 
 
 def test_strips_come_once_for_groups_of_about_as_many_blocks() -> None:
@@ -281,6 +283,9 @@ def test_it_needs_enough_of_every_axis() -> None:
     assert is_halved(product_of(numbers(0, DEPTH, 256)))
     assert is_halved(product_of(numbers(0, DEPTH, 256), ("n", "l")))
     assert is_halved(product_of(numbers(0, DEPTH, 256), ("n", LEAST_ROWS)))
+    assert is_halved(product_of(numbers(0, DEPTH, 256), (2, LEAST_ROWS)))
+    assert is_halved(product_of(numbers(0, DEPTH, 256), (1, LEAST)))
+    assert not is_halved(product_of(numbers(0, DEPTH, 256), (1, LEAST - 1)))
     assert not is_halved(product_of(numbers(0, DEPTH, 256), ("n", LEAST_ROWS - 1)))
     assert not is_halved(product_of(numbers(0, DEPTH - 2, 256)))
     assert not is_halved(product_of(numbers(0, DEPTH + 1, 256)))
@@ -290,7 +295,7 @@ def test_it_needs_enough_of_every_axis() -> None:
 def test_fast_multipliers_need_more_rows_to_cover_what_weights_take_to_come() -> None:
     wide = described(16)
     machines = (described(8), *(describe(wide.triple, cpu, wide.features) for cpu in ("znver4", "znver5")))
-    assert [least_rows(target) for target in machines] == [32, 32, 56]
+    assert [least_in_all(target) for target in machines] == [32, 32, 56]
 
 
 @pytest.mark.parametrize("transposed", [False, True])

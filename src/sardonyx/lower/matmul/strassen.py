@@ -25,7 +25,8 @@ from sardonyx.lower.views import sliced, without_axes
 from sardonyx.program.steps import Address, View
 from sardonyx.target.target import Target
 
-_LEAST_ROWS: Final = (32, 56)  # of an entry; the second is for machines that compute whole vectors (`least_rows`)
+LEAST_ROWS: Final = 32  # of an entry
+_LEAST_IN_ALL: Final = (32, 56)  # rows of all entries; the second is for machines that compute whole vectors (`least_in_all`)
 _SEQUENCES: Final = 3  # axes: entries, rows, columns
 LEAST_DEPTH: Final = 256
 # Of the time of a product's multiplications about 1/13 is saved, 2 * columns / 13 of them for each element of A. Magnitudes and
@@ -40,13 +41,13 @@ _A_IN_CACHE: Final = 4  # times the second cache: rows and their sums are read f
 _A_IN_SHARED_CACHE: Final = 8  # as long as they take no more than this part of the last cache
 
 
-def least_rows(target: Target) -> int:
-    """Rows of an entry from which on it pays.
+def least_in_all(target: Target) -> int:
+    """Rows of all entries from which on it pays.
 
-    Where whole vectors are computed weights come slower than few rows use them: plain products bring them in time, one tile of
-    the few that seven products have for a strip cannot.
+    Where whole vectors are computed weights come slower than few rows use them. Plain products bring them in time; of seven
+    products, which have half as many tiles each, every first one waits.
     """
-    return _LEAST_ROWS[target.has_broadcast_operands and target.has_whole_vectors]
+    return _LEAST_IN_ALL[target.has_broadcast_operands and target.has_whole_vectors]
 
 
 def in_entries(
@@ -101,7 +102,9 @@ class StrassenProduct(Product):
             return 0
         if depth // 2 * self.strip * _FLOAT_BYTES > self.ctx.target.caches.l2 // 2:
             return 0
-        many = dim_min(floordiv(self.rows, least_rows(self.ctx.target)), 1)
+        many, least = dim_min(floordiv(self.rows, LEAST_ROWS), 1), least_in_all(self.ctx.target)
+        if least > LEAST_ROWS:
+            many = many * dim_min(floordiv(product(self.shape[:-1]), least), 1)
         return many if many != 0 and self._columns_are_alike() else 0
 
     def _columns_are_alike(self) -> bool:
@@ -131,14 +134,14 @@ class StrassenProduct(Product):
             # Few rows are computed as one matrix.
             rows, batch = many * rows + (1 - many) * batch[0] * rows, [many * batch[0] + 1 - many]
         half = many * ceildiv(rows, 2) + (1 - many) * rows
-        most, least = tallest(target, b.vectors), least_rows(target) // 2
+        most = tallest(target, b.vectors)
         epilogue = self.epilogue.for_kernel([own[-1] for own in strides[1:]], [own[-2] for own in strides[1:]])
         kernel = StrassenKernel(
             batch=len(batch),
             vectors=b.vectors,
             rows=most,
             heights=heights(ceildiv(rows, 2) if many == 1 else rows, most),
-            lowest=lowest_tile([half] if isinstance(half, int) else range(least, least + most * most), most),
+            lowest=lowest_tile([half] if isinstance(half, int) else range(LEAST_ROWS // 2, LEAST_ROWS // 2 + most * most), most),
             whole=isinstance(columns, int) and columns % (b.vectors * vector_lanes(self.kind, target)) == 0,
             epilogue=epilogue,
             deep=is_deep(self.kind, floordiv(self.depth, 2)),

@@ -122,6 +122,23 @@ class FunctionBuilder:
         less = self.let(f"icmp slt i64 {a}, {b}", "c")
         return self.let(f"select i1 {less}, i64 {a}, i64 {b}", "i")
 
+    def indices(self, position: str, sizes: Sequence[str]) -> list[str]:
+        """The index on each axis of a position that is counted through all of them, along the last one first.
+
+        Nobody asks how long the first axis is.
+        """
+        found: list[str] = []
+        for size in reversed(sizes[1:]):
+            found.append(self.let(f"urem i64 {position}, {size}", "i"))
+            position = self.let(f"udiv i64 {position}, {size}", "i")
+        return [position, *reversed(found)] if sizes else []
+
+    def offset(self, indices: Sequence[str | int], strides: Sequence[str], start: str = "0") -> str:
+        """How many elements an index on each axis is away, counted on from `start`."""
+        for index, stride in zip(indices, strides):
+            start = self.add(start, self.mul(index, stride))
+        return start
+
     def element(self, base: str, kind: str, offset: str | int) -> str:
         """The address of an element, counted from a base pointer."""
         return base if str(offset) == "0" else self.let(f"getelementptr {kind}, ptr {base}, i64 {offset}", "p")

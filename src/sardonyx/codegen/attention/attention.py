@@ -29,10 +29,9 @@ from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, 
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, Expr, load
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
 _DOTS = "dots"
-_LINE = 64  # bytes of a line of the caches
 
 _Body: TypeAlias = Callable[[str, list[str], "str | None"], list[str]]  # position, carried values, lanes that exist
 
@@ -296,8 +295,8 @@ class _AttentionEmitter(BlockEmitter):
             each = f.loop(0, height)
             at = f.add(f.mul(f.add(row, each.index), moving.strides[2]), first)
             pointer = f.element(block.operands[position], kind, at)
-            for line in range(-(-width * self.lanes * size // _LINE)):
-                f.fetch_ahead(f.element(pointer, "i8", line * _LINE))
+            for line in range(-(-width * self.lanes * size // CACHE_LINE)):
+                f.fetch_ahead(f.element(pointer, "i8", line * CACHE_LINE))
             f.end(each)
 
     def _row_scores(self, block: _Block, start: str, count: str) -> None:

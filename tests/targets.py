@@ -46,6 +46,12 @@ def here_and_less() -> list[Target]:
     return [host(), *(level for level in levels if level.vector_bits < host().vector_bits)]
 
 
+def convolving() -> list[Target]:
+    """The same, and this machine as if it computed its widest vectors in another way: convolutions choose their tiles by that."""
+    other = replace(host(), has_whole_vectors=not host().has_whole_vectors)
+    return [*here_and_less(), *([other] if host().has_broadcast_operands else [])]
+
+
 def names_here() -> list[str]:
     """The names of these targets, for `NativeSettings`."""
     return [target.name for target in here_and_less()]

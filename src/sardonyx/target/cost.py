@@ -22,7 +22,6 @@ _ROW_OUTPUT_TRANSFORM: Final = 28
 # elements from memory, the third for those among them that compute whole vectors, as fast as elements are loaded.
 _LOAD: Final = (1.1, 0.5)  # of a vector or element
 _CONV_LOAD: Final = (1.4, 0.5, 1.07)  # pixels lie further apart
-_SECOND_CACHE_LOAD: Final = 2.1  # of a vector of weights: longer than the products of a pixel or two take
 _STEP: Final = (0.8, 0.3)  # along the depth
 _WIDENED: Final = 0.5  # of a vector of bytes, which is widened
 _TILE: Final = (150.0, 20.0)  # to begin with a tile and to end it
@@ -32,6 +31,7 @@ _STORED_LATE: Final = 10.0  # for each of those
 # Rows of a tile of Winograd's products, by vectors: fewer take as long. The second is for whole vectors.
 _WINOGRAD_ROWS: Final = ({1: 5, 2: 3}, {1: 8, 2: 4})
 _RAGGED: Final = (10.0, 40.0)  # to store a vector of a tile that is not full
+_QUADS: Final = 5  # of four rows, for a vector of them
 _RUN: Final = (10.0, 0.0)  # to begin with a run of a convolution's products; nothing where windows are single pixels
 _LATENCY: Final = ((0.56, 5.4), (0.3, 2.7), (0.9, 1.5))  # for each of a few sums, and for all: they wait for additions
 
@@ -59,6 +59,14 @@ def matmul(slots: Dim, results: Dim, operations: int, *, double: bool) -> Dim:
 def int8_matmul(slots: Dim, results: Dim, operations: int, target: Target) -> Dim:
     """Tiles of a product of bytes: 1/230 for each product where the machine adds up four at once."""
     return slots * (5 if target.has_int8_dot else 18) // 1000 + results * operations * 25 // 1000
+
+
+def quad_windows(vectors: Dim, dots: int, made: float, operations: int, target: Target) -> Dim:
+    """Depthwise windows of bytes: vectors of results, each of so many products of quads, and their epilogue.
+
+    `made`: lines of quads that are made for one of results, by its pixels.
+    """
+    return vectors * round((dots + _QUADS * made + operations) * 1000 * _multiply_add(target)) // 1000
 
 
 def matmul_tile(rows: int, vectors: int, depth: int, target: Target, *, ragged: bool = False) -> float:
@@ -94,7 +102,6 @@ def conv_tile(pixels: int, vectors: int, runs: int, run: int, target: Target, *,
     step = max(sums, _CONV_LOAD[kind] * (pixels + vectors), each * sums + once)
     ends = _CONV_TILE[kind]
     if kind == 2:
-        step = max(step, _SECOND_CACHE_LOAD * vectors)
         ends += _STORED_LATE * max(sums - _STORED_AT_ONCE, 0)
     return (runs * (run * step + (0.0 if pointwise else _RUN[direct])) + ends) * _multiply_add(target)
 

@@ -31,6 +31,7 @@ _STORED_LATE: Final = 10.0  # for each of those
 # Rows of a tile of Winograd's products, by vectors: fewer take as long. The second is for whole vectors.
 _WINOGRAD_ROWS: Final = ({1: 5, 2: 3}, {1: 8, 2: 4})
 _RAGGED: Final = (10.0, 40.0)  # to store a vector of a tile that is not full
+_QUAD_PRODUCTS: Final = 200  # of bytes in a nanosecond, at least
 _QUADS: Final = 5  # of four rows, for a vector of them
 _RUN: Final = (10.0, 0.0)  # to begin with a run of a convolution's products; nothing where windows are single pixels
 _LATENCY: Final = ((0.56, 5.4), (0.3, 2.7), (0.9, 1.5))  # for each of a few sums, and for all: they wait for additions
@@ -57,8 +58,9 @@ def matmul(slots: Dim, results: Dim, operations: int, *, double: bool) -> Dim:
 
 
 def int8_matmul(slots: Dim, results: Dim, operations: int, target: Target) -> Dim:
-    """Tiles of a product of bytes: 1/230 for each product where the machine adds up four at once."""
-    return slots * (5 if target.has_int8_dot else 18) // 1000 + results * operations * 25 // 1000
+    """Tiles of a product of bytes: where the machine adds up four at once, as many a nanosecond as four times those of floats."""
+    products = slots // max(2 * target.flops_per_ns, _QUAD_PRODUCTS) if target.has_int8_dot else slots * 18 // 1000
+    return products + results * operations * 25 // 1000
 
 
 def quad_windows(vectors: Dim, dots: int, made: float, operations: int, target: Target) -> Dim:

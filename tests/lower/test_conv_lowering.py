@@ -24,7 +24,7 @@ from sardonyx.ops.conv.conv import conv_core
 from sardonyx.program.steps import KernelStep
 from sardonyx.target.target import Caches, Target
 from session_agreement import session
-from targets import NEOVERSE, ZEN5, convolving, described, here, here_and_less, library_for
+from targets import NEOVERSE, ZEN5, convolving, described, here, library_for
 
 
 @dataclass(frozen=True)

@@ -216,6 +216,15 @@ def test_short_rows_are_joined_where_tiles_are_short_as_well(lanes: int, stride:
     assert step.arguments[step.kernel.arguments.position("columns")] == (49 if stride == 1 else 7)
 
 
+@pytest.mark.parametrize(("channels", "side", "stride"), [(512, 28, 1), (256, 14, 2)])
+def test_many_pixels_met_with_strides_are_brought_together_for_whole_vectors(channels: int, side: int, stride: int) -> None:
+    attrs = {"strides": [2, 2]}
+    content, _ = Layer((1, channels, side, side), (2 * channels, channels, 1, 1), False, attrs, False).parts()
+    steps = [step for step in lowered_for(content, ZEN5).steps if isinstance(step, KernelStep)]
+    (kernel,) = (step.kernel for step in steps if isinstance(step.kernel, ConvKernel))
+    assert kernel.stride == stride
+
+
 @pytest.mark.parametrize("x", [(1, 16, 0, 0), (1, 16, 7, 0), (1, 16, 0, 7), (2, 16, 3, 0), (0, 16, 1, 7)])
 def test_known_images_without_pixels_have_kernels(x: tuple[int, ...]) -> None:
     content = model([helper.make_node("Conv", ["x", "w"], ["y"])], {"x": list(x)}, {"w": numbers(1, 32, 16, 1, 1)})

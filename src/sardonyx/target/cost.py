@@ -99,7 +99,7 @@ def conv_tile(pixels: int, vectors: int, runs: int, run: int, target: Target, *,
     Sums are added to one by one: few of them wait for their own latency.
     """
     sums, direct = pixels * vectors, target.has_broadcast_operands
-    kind = 2 if direct and target.has_whole_vectors else int(direct)
+    kind = 2 if _loads_bind(target) else int(direct)
     each, once = _LATENCY[kind]
     step = max(sums, _CONV_LOAD[kind] * (pixels + vectors), each * sums + once)
     ends = _CONV_TILE[kind]
@@ -108,13 +108,28 @@ def conv_tile(pixels: int, vectors: int, runs: int, run: int, target: Target, *,
     return (runs * (run * step + (0.0 if pointwise else _RUN[direct])) + ends) * _multiply_add(target)
 
 
+def neighbours(elements: int, target: Target) -> float:
+    """A copy of pixels that have others between them, so many elements."""
+    return elements * (0.06 if _loads_bind(target) else 0.32)
+
+
+def apart(size: int, target: Target) -> float:
+    """How many times as long tiles of such pixels take, so many bytes: a part of the sets of the caches does not hold them."""
+    return 1.06 if _loads_bind(target) and size > target.caches.l2 // 4 else 1.0
+
+
 def winograd_tile(rows: int, vectors: int, depth: int, target: Target, *, last: bool = False) -> float:
     """A register tile of the products of transformed tiles (see `winograd`): its rows, or the latency of a few of them.
 
     `last`: it is what is left after whole tiles, and comes from other code.
     """
-    fewest = _WINOGRAD_ROWS[target.has_broadcast_operands and target.has_whole_vectors][vectors]
+    fewest = _WINOGRAD_ROWS[_loads_bind(target)][vectors]
     return depth * vectors * (max(rows, fewest) + (0.9 if last else 0.4)) * _multiply_add(target)
+
+
+def _loads_bind(target: Target) -> bool:
+    """Whether arithmetic could take elements from memory, and is as fast as they are loaded."""
+    return target.has_broadcast_operands and target.has_whole_vectors
 
 
 def _multiply_add(target: Target) -> float:

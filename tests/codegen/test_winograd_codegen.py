@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic
+from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, ROW_INPUTS, ROW_OUTPUTS, Arithmetic
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.conv.winograd import POINTS, matrices
+from sardonyx.kernel.conv.winograd import POINTS, ROW_POINTS, ROW_TILE, matrices
 
 
 class Linear(Arithmetic):
@@ -52,3 +52,16 @@ def test_transforms_are_the_matrices(tile: int) -> None:
         linear = Linear(tile + 2)
         np.testing.assert_array_equal(linear.matrix(transform(linear, names)), np.array(matrix))
         assert linear.operations <= {2: 4, 4: 12}[tile]
+
+
+@pytest.mark.parametrize("taps", ROW_POINTS)
+def test_transforms_along_one_axis_are_the_matrices(taps: int) -> None:
+    made = matrices(ROW_TILE, taps)
+    names = [f"x{number}" for number in range(ROW_TILE + taps - 1)]
+    for transform, matrix, most in (
+        (ROW_INPUTS[taps], made.inputs, {3: 12, 4: 21}),
+        (ROW_OUTPUTS[taps], made.outputs, {3: 12, 4: 17}),
+    ):
+        linear = Linear(len(names))
+        np.testing.assert_array_equal(linear.matrix(transform(linear, names)), np.array(matrix))
+        assert linear.operations <= most[taps]

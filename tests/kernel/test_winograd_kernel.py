@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sardonyx.kernel.conv.winograd import POINTS, WinogradKernel, WinogradRowKernel, matrices
+from sardonyx.kernel.conv.winograd import POINTS, ROW_POINTS, ROW_TILE, WinogradKernel, WinogradRowKernel, matrices, row_taps
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import clamp
 from sardonyx.kernel.loops import Operand
@@ -17,17 +17,24 @@ STORE = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
 RELU = Epilogue((Operand("f32", "unit"),), ((0, clamp(accumulator("f32"), 0.0, None)),))
 
 
-@pytest.mark.parametrize("tile", POINTS)
-def test_the_matrices_compute_a_correlation(tile: int) -> None:
-    outputs, weights, inputs = (np.array(each) for each in matrices(tile))
+ALL = [*((tile, 3) for tile in POINTS), *((ROW_TILE, taps) for taps in ROW_POINTS)]
+
+
+@pytest.mark.parametrize(("tile", "taps"), ALL)
+def test_the_matrices_compute_a_correlation(tile: int, taps: int) -> None:
+    outputs, weights, inputs = (np.array(each) for each in matrices(tile, taps))
     random = np.random.default_rng(0)
-    x, w = random.integers(-9, 9, tile + 2), random.integers(-9, 9, 3)
+    x, w = random.integers(-9, 9, tile + taps - 1), random.integers(-9, 9, taps)
     np.testing.assert_allclose(outputs @ ((weights @ w) * (inputs @ x)), np.correlate(x, w), atol=1e-12)
 
 
-@pytest.mark.parametrize("tile", POINTS)
-def test_inputs_and_outputs_are_multiplied_by_numbers_that_float32_has(tile: int) -> None:
-    made = matrices(tile)
+def test_groups_of_taps_are_those_with_the_fewest_products() -> None:
+    assert [row_taps(taps) for taps in (3, 4, 5, 6, 7, 8, 9, 11, 16)] == [3, 4, 3, 3, 4, 4, 3, 4, 4]
+
+
+@pytest.mark.parametrize(("tile", "taps"), ALL)
+def test_inputs_and_outputs_are_multiplied_by_numbers_that_float32_has(tile: int, taps: int) -> None:
+    made = matrices(tile, taps)
     for matrix in (np.array(made.inputs), np.array(made.outputs)):
         np.testing.assert_array_equal(matrix, matrix.astype(np.float32))
 
@@ -36,11 +43,13 @@ def test_every_field_is_part_of_the_key() -> None:
     sizes = {"tile": 4, "block": 16, "vectors": 1, "last_vectors": 1, "last_lanes": 16, "rows": 14}
     alike: dict[str, Any] = {**sizes, "last_rows": 0, "tail": 0, "fetched": 0, "epilogue": STORE}
     tiles = WinogradKernel(overhangs=False, strides=(1, 1), dilations=(1, 1), taps=(1, 3, 3), deep=False, **alike)
-    lines = WinogradRowKernel(**alike)
+    lines = WinogradRowKernel(taps=3, **alike)
     for kernel in (tiles, lines):
         for field in fields(kernel):
             value = getattr(kernel, field.name)
-            others: dict[str, Any] = {"epilogue": RELU, "strides": (2, 1), "dilations": (2, 1), "taps": (1, 5, 3)}
+            others: dict[str, Any] = {"epilogue": RELU, "strides": (2, 1), "dilations": (2, 1)}
+            if kernel is tiles:
+                others["taps"] = (1, 5, 3)
             other: Any = others.get(field.name)
             if other is None:
                 other = (not value) if isinstance(value, bool) else value + 1

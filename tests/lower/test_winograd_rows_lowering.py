@@ -162,13 +162,14 @@ def test_long_lines_are_computed_so_short_ones_and_differences_are_not() -> None
     assert relative_row_error(numbers(0, 32, 32, 1, 1, 7), 4) < 5e-6
 
 
-def test_weights_are_packed_in_blocks_as_they_are_as_a_whole() -> None:
+@pytest.mark.parametrize("own", [3, 4])
+def test_weights_are_packed_in_blocks_as_they_are_as_a_whole(own: int) -> None:
     w = numbers(0, 40, 7, 1, 1, 5)
-    whole = pack_winograd_rows(w, 4, 16, 8)
-    assert whole.shape == (3, 6 * 2 * 7 * 16)
+    whole = pack_winograd_rows(w, 4, 16, 8, own)
+    assert whole.shape == (3, (own + 3) * 2 * 7 * 16)
     parts = np.zeros_like(whole)
-    for index, (part,) in pack_winograd_rows.blocks((w,), (4, 16, 8), w.nbytes // 4):
-        parts[index] = pack_winograd_rows(part, 4, 16, 8)
+    for index, (part,) in pack_winograd_rows.blocks((w,), (4, 16, 8, own), w.nbytes // 4):
+        parts[index] = pack_winograd_rows(part, 4, 16, 8, own)
     np.testing.assert_array_equal(parts, whole)
 
 

@@ -39,13 +39,16 @@ def test_kernels_of_three_by_three(at_once: int, outputs: int, inputs: int, tile
 
 
 @pytest.mark.parametrize("at_once", [1, 1 << 18])
-@given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 7), TILES, st.integers(0, 2**32 - 1))
-def test_rows(at_once: int, outputs: int, inputs: int, taps: int, tile: int, seed: int) -> None:
+@given(
+    st.integers(1, 9), st.integers(1, 5), st.integers(1, 9), st.sampled_from(((2, 3), (4, 3), (4, 4))), st.integers(0, 2**32 - 1)
+)
+def test_rows(at_once: int, outputs: int, inputs: int, taps: int, tile_and_own: tuple[int, int], seed: int) -> None:
+    tile, own = tile_and_own
     w = np.random.default_rng(seed).standard_normal((outputs, inputs, 1, 1, taps)).astype(np.float32)
-    filled = np.zeros((outputs, inputs, -(-taps // 3) * 3))
+    filled = np.zeros((outputs, inputs, -(-taps // own) * own))
     filled[..., :taps] = w[:, :, 0, 0]
-    expected = filled.reshape(outputs, inputs, -1, 3) @ np.array(matrices(tile).weights).T
+    expected = filled.reshape(outputs, inputs, -1, own) @ np.array(matrices(tile, own).weights).T
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(winograd_weights, "_IN_ONE_THREAD", at_once)
-        found = pack_winograd_rows(w, tile, 4, 4)
+        found = pack_winograd_rows(w, tile, 4, 4, own)
     np.testing.assert_allclose(found, by_sets(expected, 4, 4), rtol=1e-6, atol=1e-6)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 # Vector operations of Winograd's transforms, by the side of a tile: loads and stores count as well.
 _INPUT_TRANSFORM: Final = {2: 64, 4: 264}
 _OUTPUT_TRANSFORM: Final = {2: 48, 4: 180}
-_ROW_INPUT_TRANSFORM: Final = 28  # for each three taps
-_ROW_OUTPUT_TRANSFORM: Final = 28
+_ROW_INPUT_TRANSFORM: Final = {3: 28, 4: 42}  # for each group of so many taps
+_ROW_OUTPUT_TRANSFORM: Final = {3: 28, 4: 37}
 # Register tiles (`target.tiles`), in vector multiply-adds; the second of two numbers is for machines whose arithmetic takes
 # elements from memory, the third for those among them that compute whole vectors, as fast as elements are loaded.
 _LOAD: Final = (1.1, 0.5)  # of a vector or element
@@ -168,11 +168,11 @@ def winograd(tiles: Dim, inputs: int, outputs: int, tile: int, tap_groups: int, 
     return tiles * (2 * (products + transforms)) // target.flops_per_ns
 
 
-def winograd_rows(tiles: Dim, inputs: int, outputs: int, tile: int, tap_groups: int, target: Target) -> Dim:
-    """The same along one axis, for so many times three taps."""
-    elements = tile + 2
+def winograd_rows(tiles: Dim, inputs: int, outputs: int, tile: int, taps: int, tap_groups: int, target: Target) -> Dim:
+    """The same along one axis, for so many groups of taps."""
+    elements = tile + taps - 1
     products = elements * tap_groups * inputs * outputs
-    transforms = _ROW_INPUT_TRANSFORM * tap_groups * inputs + _ROW_OUTPUT_TRANSFORM * outputs
+    transforms = _ROW_INPUT_TRANSFORM[taps] * tap_groups * inputs + _ROW_OUTPUT_TRANSFORM[taps] * outputs
     return tiles * (2 * (products + transforms)) // target.flops_per_ns
 
 

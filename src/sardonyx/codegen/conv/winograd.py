@@ -73,7 +73,7 @@ class WinogradEmitter(Generic[K]):
         self.k: K = kernel
         self.f = f = function
         self.a = a = Loaded(f, kernel.arguments)
-        self.size = kernel.tile + TAPS - 1
+        self.size = kernel.size
         self.vector = f"<{kernel.block} x float>"
         self.operands = Operands(kernel.epilogue, f, a.tensors("operands"), None)
         self.whole = self._set(kernel.vectors, kernel.block)

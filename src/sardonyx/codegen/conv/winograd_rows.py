@@ -1,18 +1,18 @@
 """Winograd's convolution along one axis -> LLVM (see `kernel.conv.winograd.WinogradRowKernel`).
 
-A tile of 4 results of a line with taps by threes reads the pixels 0 .. 5 (first three taps), 3 .. 8 (next three), ..., each
-`dilation` apart; a pixel is loaded once for both groups of taps that it belongs to.
+A tile of 4 results of a line with taps by threes reads the pixels 0 .. 5 (first three taps), 3 .. 8 (next three), ..., by fours
+0 .. 6, 4 .. 10, ..., each `dilation` apart; a pixel is loaded once for both groups of taps that it belongs to.
 """
 
 from __future__ import annotations
 
 from sardonyx.codegen.conv.conv_tile import inside, maximum
 from sardonyx.codegen.conv.winograd import ChannelSet, WinogradEmitter
-from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic
+from sardonyx.codegen.conv.winograd_transforms import ROW_INPUTS, ROW_OUTPUTS, Arithmetic
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
-from sardonyx.kernel.conv.winograd import TAPS, WinogradRowKernel
+from sardonyx.kernel.conv.winograd import WinogradRowKernel
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
@@ -91,7 +91,7 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         column = f.sub(f.add(tile.base, tile.residue), a["left"])
         line = f.add(f.mul(tile.image, a["x_batch"]), f.mul(tile.line, a["x_line"]))
         at = f.element(f.element(x, "float", line), "float", f.mul(column, a["x_step"]))
-        behind = f.add(column, f.mul(a["dilation"], f.add(f.mul(self.tap_groups, TAPS), k.tile - 2)))
+        behind = f.add(column, f.mul(a["dilation"], f.add(f.mul(self.tap_groups, k.taps), k.tile - 2)))
         starts = f.let(f"icmp sge i64 {column}, 0", "c")
         ends = f.let(f"icmp slt i64 {behind}, {a['width']}", "c")
         inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
@@ -111,7 +111,7 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         f, a, k = self.f, self.a, self.k
         e = Arithmetic(f, k.block)
         step = f.mul(a["dilation"], a["x_step"])
-        shared = self.size - TAPS  # pixels that the next three taps read as well
+        shared = self.size - k.taps  # pixels that the next group of taps reads as well
 
         def load(number: str | int) -> str:
             pointer = f.element(at, "float", f.mul(step, number))
@@ -121,13 +121,13 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
             return f.let(f"load {self.vector}, ptr {pointer}, align 4", "x")
 
         group = f.loop(0, self.tap_groups, carry=[(self.vector, load(number)) for number in range(shared)])
-        first = f.add(f.mul(group.index, TAPS), shared)
-        pixels = [*group.carry, *(load(f.add(first, number)) for number in range(TAPS))]
+        first = f.add(f.mul(group.index, k.taps), shared)
+        pixels = [*group.carry, *(load(f.add(first, number)) for number in range(k.taps))]
         taps = f.element(to, "float", f.mul(group.index, self.v_taps))
-        for number, value in enumerate(INPUTS[k.tile](e, pixels)):
+        for number, value in enumerate(ROW_INPUTS[k.taps](e, pixels)):
             element = f.element(taps, "float", f.mul(number, self.v_element))
             f.line(f"store {self.vector} {value}, ptr {element}, align 4")
-        f.end(group, pixels[TAPS:])
+        f.end(group, pixels[k.taps :])
 
     # Outputs
 
@@ -147,7 +147,7 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         source = f.element(self.m, "float", at_tile)
         bias = f.let(f"load {e.vector}, ptr {f.element(a['bias'], 'float', f.mul(block, k.block))}, align 4", "b")
         sums = [f.let(f"load {e.vector}, ptr {f.element(source, 'float', i * k.block)}, align 4", "m") for i in range(self.size)]
-        results = [e.add(value, bias) for value in OUTPUTS[k.tile](e, sums)]
+        results = [e.add(value, bias) for value in ROW_OUTPUTS[k.taps](e, sums)]
         usual, unusual, after = f.fresh("usual"), f.fresh("unusual"), f.fresh("after")
         f.branch_if(self.all_finite(e, [results]), usual, unusual)
         f.label(usual)

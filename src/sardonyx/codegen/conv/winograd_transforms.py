@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from sardonyx.codegen.element_types import constant
 from sardonyx.codegen.function import FunctionBuilder
-from sardonyx.kernel.conv.winograd import POINTS
+from sardonyx.kernel.conv.winograd import POINTS, ROW_POINTS
 
 
 class Arithmetic:
@@ -87,8 +87,43 @@ def _outputs_4(e: Arithmetic, m: Sequence[str]) -> list[str]:
     ]
 
 
-INPUTS: Final[dict[int, Transform1D]] = {2: _inputs_2, 4: _inputs_4}
+# Four taps of a row: three pairs of points.
+
+
+def _inputs_of_four(e: Arithmetic, x: Sequence[str]) -> list[str]:
+    first, second, third = ROW_POINTS[4][::2]
+
+    def others(low: str, middle: str, high: str, a: float, b: float) -> str:
+        """The points of two pairs are roots."""
+        return e.scaled(low, (a * b) ** 2, e.scaled(middle, -(a**2) - b**2, high))
+
+    found = []
+    for own, a, b in ((first, second, third), (second, first, third), (third, first, second)):
+        found += _pair(e, others(x[1], x[3], x[5], a, b), others(x[0], x[2], x[4], a, b), own)
+    squares = [point**2 for point in (first, second, third)]
+    products = squares[0] * squares[1] + squares[0] * squares[2] + squares[1] * squares[2]
+    ends = e.scaled(x[2], products, e.scaled(x[4], -sum(squares), x[6]))
+    return [*found, e.scaled(x[0], -squares[0] * squares[1] * squares[2], ends)]
+
+
+def _outputs_of_four(e: Arithmetic, m: Sequence[str]) -> list[str]:
+    points = ROW_POINTS[4][::2]
+    sums = [e.add(m[number], m[number + 1]) for number in (0, 2, 4)]
+    apart = [e.sub(m[number], m[number + 1]) for number in (0, 2, 4)]
+
+    def powers(values: Sequence[str], power: int, last: str = "") -> str:
+        total = e.scaled(values[0], points[0] ** power, last) if last else e.times(values[0], points[0] ** power)
+        for value, point in zip(values[1:], points[1:]):
+            total = e.scaled(value, point**power, total)
+        return total
+
+    return [e.add(e.add(sums[0], sums[1]), sums[2]), powers(apart, 1), powers(sums, 2), powers(apart, 3, m[6])]
+
+
+INPUTS: Final[dict[int, Transform1D]] = {2: _inputs_2, 4: _inputs_4}  # by results of a side
 OUTPUTS: Final[dict[int, Transform1D]] = {2: _outputs_2, 4: _outputs_4}
+ROW_INPUTS: Final[dict[int, Transform1D]] = {3: _inputs_4, 4: _inputs_of_four}  # by taps of a group
+ROW_OUTPUTS: Final[dict[int, Transform1D]] = {3: _outputs_4, 4: _outputs_of_four}
 
 
 def transform_columns(transform: Transform1D, e: Arithmetic, column: Callable[[int], list[str]], count: int) -> list[list[str]]:

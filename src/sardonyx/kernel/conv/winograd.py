@@ -44,9 +44,13 @@ from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.records import dataclass
 
 TAPS: Final = 3  # of a row or column of the kernels
+ROW_TILE: Final = 4  # results of a tile along one axis
+_ROW_TAPS: Final = (TAPS, 4)  # of a group along one axis
 # For m = 4, pairs p and -p take the fewest operations. Of all that have exact coefficients these have the least error: 0.62 of
 # that of 1, -1, 1/2, -2, and 0.3 of that of 1, -1, 2, -2.
 POINTS: Final = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.625, -0.625, 1.5, -1.5)}
+# By taps of a group along one axis. Those for four have 1.25 times the error of those for three; with 0 they have no less.
+ROW_POINTS: Final = {TAPS: POINTS[ROW_TILE], 4: (0.25, -0.25, 0.75, -0.75, 1.75, -1.75)}
 
 _NUMBERS: Final = (
     "tiles", "tile_rows", "tile_columns", "block_tiles", "tile_blocks", "sets", "outputs", "blocks", "planes", "rows", "columns",
@@ -59,7 +63,7 @@ Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 
 
 class Matrices(NamedTuple):
-    """The transforms of one axis: of outputs [m][n], of weights [n][3], of inputs [n][n]."""
+    """The transforms of one axis: of outputs [m][n], of weights [n][taps], of inputs [n][n]."""
 
     outputs: Matrix
     weights: Matrix
@@ -75,15 +79,15 @@ def _product(roots: list[float]) -> tuple[float, ...]:
 
 
 @cache
-def matrices(tile: int) -> Matrices:
+def matrices(tile: int, taps: int = TAPS) -> Matrices:
     """The matrices for tiles of so many results a side. Those of inputs and outputs are exact."""
-    points = POINTS[tile]
+    points = POINTS[tile] if taps == TAPS else ROW_POINTS[taps]
     others = [[other for other in points if other != point] for point in points]
     scales = [prod(point - other for other in rest) for point, rest in zip(points, others)]
     outputs = tuple((*(point**power for point in points), float(power == tile - 1)) for power in range(tile))
-    weights = tuple(tuple(point**power / scale for power in range(TAPS)) for point, scale in zip(points, scales))
+    weights = tuple(tuple(point**power / scale for power in range(taps)) for point, scale in zip(points, scales))
     inputs = tuple((*_product(rest), 0.0) for rest in others)
-    return Matrices(outputs, (*weights, (0.0,) * (TAPS - 1) + (1.0,)), (*inputs, _product(list(points))))
+    return Matrices(outputs, (*weights, (0.0,) * (taps - 1) + (1.0,)), (*inputs, _product(list(points))))
 
 
 class AxisTaps(NamedTuple):
@@ -107,6 +111,11 @@ def tap_groups(taps: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, in
     """How many kernels of 3 x 3 planes, rows and columns of a kernel are taken apart into, with strides down and along."""
     planes, rows, columns = taps
     return planes, axis_taps(rows, strides[0]).groups, axis_taps(columns, strides[1]).groups
+
+
+def row_taps(taps: int) -> int:
+    """How many taps a group has along one axis: what makes the fewest elements of all groups."""
+    return min(_ROW_TAPS, key=lambda own: -(-taps // own) * (ROW_TILE + own - 1))
 
 
 _ROW_NUMBERS: Final = (
@@ -159,9 +168,14 @@ class WinogradKernel(_TiledKernel):
     deep: bool  # whether images have planes
 
     @property
+    def size(self) -> int:
+        """Elements of a transformed tile along an axis."""
+        return self.tile + TAPS - 1
+
+    @property
     def elements(self) -> int:
         """Of a transformed tile."""
-        return (self.tile + TAPS - 1) ** 2
+        return self.size**2
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -181,22 +195,29 @@ class WinogradKernel(_TiledKernel):
 
 @dataclass(frozen=True, kw_only=True)
 class WinogradRowKernel(_TiledKernel):
-    """The same along one axis, for kernels of one row and any number of columns: F(m, 3) for every three of them.
+    """The same along one axis, for kernels of one row and any number of columns: F(m, 3) or F(m, 4) for so many of them.
 
-    A tile is m results `dilation` apart in one line; tiles with neighbouring starts fill the gaps. Taps are taken by threes,
-    the last of them filled up with zeros: their sums are added up in the products, as if they were more channels.
+    A tile is m results `dilation` apart in one line; tiles with neighbouring starts fill the gaps. Taps are taken by threes or
+    fours (`row_taps`), the last of them filled up with zeros: their sums are added up in the products, as if they were more
+    channels.
 
-        v[group][element][three taps][block of input channels][row][lane]
-        w[set][element][three taps][input channel][output channel of the set]
+        v[group][element][group of taps][block of input channels][row][lane]
+        w[set][element][group of taps][input channel][output channel of the set]
 
-    Of its arguments, tap_groups tells how many times three taps there are, x_line leads from one line to the next, x_step from
+    Of its arguments, tap_groups tells how many groups of taps there are, x_line leads from one line to the next, x_step from
     one pixel of a line to the next.
     """
 
     kind = "winograd row"
     numbers = _ROW_NUMBERS
+    taps: int  # of a group
+
+    @property
+    def size(self) -> int:
+        """Elements of a transformed tile."""
+        return self.tile + self.taps - 1
 
     @property
     def elements(self) -> int:
-        """Of a transformed tile."""
-        return self.tile + TAPS - 1
+        """The same."""
+        return self.size

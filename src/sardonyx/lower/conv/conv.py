@@ -17,10 +17,11 @@ from sardonyx.ir.dims import Dim, dim_max, dim_min, is_nonnegative
 from sardonyx.ir.graph import Node, Value, is_constant
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
+from sardonyx.kernel.conv.winograd import ROW_TILE
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.lower.candidates import Alternative, write_fastest
-from sardonyx.lower.conv.conv_choice import COMPUTED, ROW_TILE, TILES, candidates, fewest_tiles, is_lane_grouped, note_saving
+from sardonyx.lower.conv.conv_choice import COMPUTED, TILES, candidates, fewest_tiles, is_lane_grouped, note_saving
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_strides, blocked_view, window_geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
 from sardonyx.lower.conv.strided_pixels import with_neighbouring_pixels

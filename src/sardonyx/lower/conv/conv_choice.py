@@ -7,7 +7,7 @@ from typing import Final
 
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, product
 from sardonyx.ir.graph import Graph
-from sardonyx.kernel.conv.winograd import TAPS
+from sardonyx.kernel.conv.winograd import ROW_TILE, TAPS, row_taps
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int
 from sardonyx.lower.conv.winograd import is_winograd, is_winograd_row, row_tile_count, tap_group_count, tile_count
@@ -20,7 +20,6 @@ _NARROW_OUTPUTS: Final = 4  # channels up to which lanes may be input channels i
 _LONGEST_NARROW_ROW: Final = 32  # kernel columns: they are written out in the code
 _LARGEST_ERROR: Final = 1e-4  # of a model, relative, that may come from Winograd's sums
 TILES: Final[dict[Algorithm, int]] = {"winograd2": 2, "winograd4": 4}  # results of a side
-ROW_TILE: Final = 4  # results of a tile along one axis
 COMPUTED: Final[Algorithm] = "winograd2"  # for weights that are computed
 _ROTATED_RANK: Final = 6  # of kernels that are seen by group
 _MOST_PLANES: Final = 5  # of a kernel whose planes are kernels of their own
@@ -188,11 +187,12 @@ def _row_times(task: Task, tiles: Dim) -> tuple[Dim, Dim]:
     """The same for tiles along one axis."""
     weights, target = task.weights, task.ctx.target
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
-    taps = ceildiv_int(task.geometry.taps, TAPS)
-    fetched = (ROW_TILE + TAPS - 1) * taps * weights.groups * weights.inputs * lanes * 4
+    own = row_taps(task.geometry.taps)
+    groups = ceildiv_int(task.geometry.taps, own)
+    fetched = (ROW_TILE + own - 1) * groups * weights.groups * weights.inputs * lanes * 4
 
     def computing(tiles: Dim) -> Dim:
-        return weights.groups * cost.winograd_rows(tiles, weights.inputs, lanes, ROW_TILE, taps, target)
+        return weights.groups * cost.winograd_rows(tiles, weights.inputs, lanes, ROW_TILE, own, groups, target)
 
     return computing(tiles), dim_max(computing(dim_max(tiles, _FEWEST_TILES)), cost.weights(fetched, target))
 

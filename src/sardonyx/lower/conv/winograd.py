@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, product
-from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel, tap_groups
+from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel, row_taps, tap_groups
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, named, zeros
 from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, most_pixels
@@ -254,13 +254,14 @@ def lower_winograd_rows(task: Task, tile: int) -> None:
     weights, geometry, x = task.weights, task.geometry, task.x
     line_tiles, taps = _tiles(geometry, tile, 2), geometry.kernel[2]
     tiles = product([x.shape[0], geometry.out[1], line_tiles])
-    groups = ceildiv_int(taps, TAPS)
-    layer = _Layer(task, tile, tiles, (tile + TAPS - 1) * groups)
-    kernel = WinogradRowKernel(**layer.fields)
+    own = row_taps(taps)
+    groups = ceildiv_int(taps, own)
+    layer = _Layer(task, tile, tiles, (tile + own - 1) * groups)
+    kernel = WinogradRowKernel(taps=own, **layer.fields)
     layer.write(
         kernel,
-        layer.packed(pack_winograd_rows),
-        cost.winograd_rows(tiles, weights.inputs, weights.outputs, tile, groups, task.ctx.target),
+        layer.packed(pack_winograd_rows, own),
+        cost.winograd_rows(tiles, weights.inputs, weights.outputs, tile, own, groups, task.ctx.target),
         lines=geometry.out[1],
         line_tiles=line_tiles,
         columns=geometry.out[2],

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.conv.winograd import TAPS, axis_taps, matrices
+from sardonyx.kernel.conv.winograd import TAPS, axis_taps, matrices, row_taps
 from sardonyx.program.constants import Cut, transform
 
 # Multiplications of a product that BLAS (OpenBLAS, at least) computes in the thread that asks for it. The others that it has wait
@@ -26,7 +26,7 @@ _KEPT_SAMPLES: Final = 4  # of some MB each
 _SLOPE: Final = 0.1  # from pixel to pixel, beside a brightness of 1
 
 
-def _cuts(w: Array, tile: int, width: int, last: int, *strides: tuple[int, int]) -> tuple[Cut, ...]:
+def _cuts(w: Array, tile: int, width: int, last: int, how: tuple[int, int] | int) -> tuple[Cut, ...]:
     return (Cut(0, 0, width),)
 
 
@@ -39,10 +39,10 @@ def pack_winograd(w: Array, tile: int, width: int, last: int, strides: tuple[int
     return _packed(_taps(w, strides), _square_matrix(tile), width, last)
 
 
-@transform("pack_conv_winograd_rows", 3, _cuts, is_numbers=True)
-def pack_winograd_rows(w: Array, tile: int, width: int, last: int) -> Array:
-    """[O, I, 1, 1, K] as [set of output channels][element][three taps][input channel][output channel of the set]."""
-    return _packed(_row_taps(w), np.array(matrices(tile).weights), width, last)
+@transform("pack_conv_winograd_rows", 4, _cuts, is_numbers=True)
+def pack_winograd_rows(w: Array, tile: int, width: int, last: int, own: int) -> Array:
+    """[O, I, 1, 1, K] as [set of output channels][element][`own` taps][input channel][output channel of the set]."""
+    return _packed(_row_taps(w, own), np.array(matrices(tile, own).weights), width, last)
 
 
 def _packed(taps: Array, matrix: Array, width: int, last: int) -> Array:
@@ -67,12 +67,12 @@ def _packed(taps: Array, matrix: Array, width: int, last: int) -> Array:
     return packed
 
 
-def _row_taps(w: Array) -> Array:
-    """[O, I, 1, 1, K] as [O, I, group, three taps]."""
+def _row_taps(w: Array, own: int) -> Array:
+    """[O, I, 1, 1, K] as [O, I, group, its own taps]."""
     taps = w.shape[-1]
-    filled = np.zeros((*w.shape[:2], -(-taps // TAPS) * TAPS), w.dtype)
+    filled = np.zeros((*w.shape[:2], -(-taps // own) * own), w.dtype)
     filled[..., :taps] = w.reshape(*w.shape[:2], taps)
-    return filled.reshape(*w.shape[:2], -1, TAPS)
+    return filled.reshape(*w.shape[:2], -1, own)
 
 
 def _taps(w: Array, strides: tuple[int, ...]) -> Array:
@@ -183,17 +183,18 @@ def relative_row_error(w: Array, tile: int) -> float:
     if not np.isfinite(chosen).all():
         return float("nan")
     taps = w.shape[-1]
-    made, groups = matrices(tile), -(-taps // TAPS)
-    length = tile + TAPS * groups - 1
+    own = row_taps(taps)
+    made, groups = matrices(tile, own), -(-taps // own)
+    length = tile + own * groups - 1
     random = np.random.default_rng(0)
     noise = np.maximum(random.standard_normal((_SAMPLED_TILES, w.shape[1], length)), 0)
     ramp = 1 + random.uniform(-_SLOPE, _SLOPE, (2, w.shape[1], 1)) * np.arange(length)
-    u = _transformed(_row_taps(chosen), np.array(made.weights)).astype(np.float32)
+    u = _transformed(_row_taps(chosen, own), np.array(made.weights)).astype(np.float32)
     along, back = np.array(made.inputs, np.float32), np.array(made.outputs, np.float32)
     error = 0.0
     for lines, by_channel in ((noise, True), (ramp, False)):
         x = lines.astype(np.float32)
-        v = np.stack([x[..., TAPS * group :][..., : tile + TAPS - 1] @ along.T for group in range(groups)], 2)
+        v = np.stack([x[..., own * group :][..., : tile + own - 1] @ along.T for group in range(groups)], 2)
         rows, columns = v.transpose(3, 0, 2, 1), u.transpose(3, 2, 1, 0)  # [element, tile, taps, I] and [element, taps, I, O]
         sums = rows.reshape(len(along), len(x), -1) @ columns.reshape(len(along), -1, len(chosen))
         found = sums.transpose(1, 2, 0) @ back.T

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -42,6 +43,12 @@ def here_and_less() -> list[Target]:
     """This machine, and all levels of it with narrower vectors."""
     levels = [level_of(host(), name) for name in levels_within(host())]
     return [host(), *(level for level in levels if level.vector_bits < host().vector_bits)]
+
+
+def convolving() -> list[Target]:
+    """The same, and this machine as if it computed its widest vectors in another way: convolutions choose their tiles by that."""
+    other = replace(host(), has_whole_vectors=not host().has_whole_vectors)
+    return [*here_and_less(), *([other] if host().has_broadcast_operands else [])]
 
 
 def names_here() -> list[str]:

@@ -22,10 +22,11 @@ from sardonyx.codegen.element_types import (
     wide_type,
 )
 from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.kernel.circular import RARE
 from sardonyx.kernel.exp_table import one_and_exp_by_table
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
 from sardonyx.kernel.intervals import is_within
-from sardonyx.kernel.math import RARE, one_and_exp_by_polynomial
+from sardonyx.kernel.math import one_and_exp_by_polynomial
 from sardonyx.kernel.truncation import truncated_by_range
 from sardonyx.target.target import Target
 

@@ -29,6 +29,7 @@ _CONV_TILE: Final = (150.0, 5.0)
 # Rows of a tile of Winograd's products, by vectors: fewer take as long. The second is for whole vectors.
 _WINOGRAD_ROWS: Final = ({1: 5, 2: 3}, {1: 8, 2: 4})
 _RAGGED: Final = (10.0, 40.0)  # to store a vector of a tile that is not full
+_QUADS: Final = 5  # of four rows, for a vector of them
 _RUN: Final = (10.0, 0.0)  # to begin with a run of a convolution's products; nothing where windows are single pixels
 _LATENCY: Final = ((0.56, 5.4), (0.3, 2.7), (0.9, 1.7))  # for each of a few sums, and for all: they wait for additions
 
@@ -56,6 +57,14 @@ def matmul(slots: Dim, results: Dim, operations: int, *, double: bool) -> Dim:
 def int8_matmul(slots: Dim, results: Dim, operations: int, target: Target) -> Dim:
     """Tiles of a product of bytes: 1/230 for each product where the machine adds up four at once."""
     return slots * (5 if target.has_int8_dot else 18) // 1000 + results * operations * 25 // 1000
+
+
+def quad_windows(vectors: Dim, dots: int, made: float, operations: int, target: Target) -> Dim:
+    """Depthwise windows of bytes: vectors of results, each of so many products of quads, and their epilogue.
+
+    `made`: lines of quads that are made for one of results, by its pixels.
+    """
+    return vectors * round((dots + _QUADS * made + operations) * 1000 * _multiply_add(target)) // 1000
 
 
 def matmul_tile(rows: int, vectors: int, depth: int, target: Target, *, ragged: bool = False) -> float:

@@ -15,6 +15,7 @@ from sardonyx.records import dataclass
 from sardonyx.target.machine import architecture_named, runtime_of
 
 NATIVE: Final = "native"  # all that the machine has
+CACHE_LINE: Final = 64  # bytes, on all machines that there is code for
 
 
 class Rates(NamedTuple):

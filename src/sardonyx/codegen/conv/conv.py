@@ -24,9 +24,9 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.kernel.conv.conv import COMING_LINES, ConvKernel
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
-_LINE = 16  # floats in a line of the cache
+_LINE = CACHE_LINE // 4  # floats
 
 
 def emit_conv(kernel: ConvKernel, name: str, target: Target) -> FunctionBuilder:

@@ -26,7 +26,7 @@ from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, FLOATS
 from sardonyx.kernel.matmul.matmul import MatMulKernel, fetching_rows, vector_lanes
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
 _UNROLL: Final = 4  # of low tiles
 _TALL: Final = 12  # sums from which on a tile takes one k at a time: with more, loads are moved up and sums leave their registers
@@ -34,7 +34,6 @@ _SHORT: Final = 6  # operations up to which an epilogue is written out for every
 _FEW_CONSTANTS: Final = 2  # that may take registers from the sums of a tile
 _CHAINS: Final = 8  # sums in flight that keep the multipliers busy
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
-_LINE: Final = 64  # bytes of the cache
 _AHEAD: Final = 4096  # bytes that a strip is fetched ahead of its products
 
 
@@ -178,7 +177,7 @@ class MatMulEmitter:
         """What a tile brings to the cache: a share of the next strip, of the last one what is there already."""
         f, (number, tiles) = self.f, share
         row_bytes = self.strip * BITS[self.k.b_type] // 8
-        bytes_ = f.min(f.let(f"udiv i64 {f.add(tiles, row_bytes - 1)}, {tiles}", "i"), str(_LINE))
+        bytes_ = f.min(f.let(f"udiv i64 {f.add(tiles, row_bytes - 1)}, {tiles}", "i"), str(CACHE_LINE))
         is_last = f.let(f"icmp sge i64 {f.add(strip, 1)}, {self.ceildiv(self.columns, self.strip)}", "c")
         start = f.mul(f.add(f.mul(number, bytes_), row_bytes), self.depth)
         return f.element(b, "i8", f.let(f"select i1 {is_last}, i64 0, i64 {start}", "i")), bytes_
@@ -207,18 +206,11 @@ class MatMulEmitter:
             return [], unit
         within = f.let(f"urem i64 {unit}, {tiles}", "i")
         rest = f.let(f"udiv i64 {unit}, {tiles}", "i")
-        indices: list[str] = []
-        for size in reversed(self.batch[1:]):
-            indices.append(f.let(f"urem i64 {rest}, {size}", "i"))
-            rest = f.let(f"udiv i64 {rest}, {size}", "i")
-        return [rest, *reversed(indices)], within
+        return f.indices(rest, self.batch), within
 
     def offset_of(self, batch: list[str], strides: list[str], row: str, row_stride: str) -> str:
         """How many elements on a row of a matrix begins."""
-        offset = self.f.mul(row, row_stride)
-        for index, stride in zip(batch, strides):
-            offset = self.f.add(offset, self.f.mul(index, stride))
-        return offset
+        return self.f.offset(batch, strides, self.f.mul(row, row_stride))
 
     def _switch(self, height: str, names: dict[int, str]) -> None:
         """Go to the code for the height, or for the next one above."""
@@ -354,8 +346,8 @@ class MatMulEmitter:
             f.fetch_ahead(f.element(moving[-1], "i8", f.mul(self.ahead[1], step)))
         if self.k.streams:
             row_bytes = self.strip * BITS[self.k.b_type] // 8
-            for line in range(0, row_bytes, _LINE):
-                f.fetch_ahead(f.element(moving[0], "i8", _AHEAD + row_bytes * step + line), near=True)
+            for line in range(0, row_bytes, CACHE_LINE):
+                f.fetch_ahead(f.element(moving[0], "i8", _AHEAD + row_bytes * step + line), 1)
         b_row = []
         for number in range(vectors):
             at = f.element(moving[0], b_type, (self.strip * step if packed else 0) + number * self.lanes)

@@ -26,6 +26,7 @@ from sardonyx.lower.lowering import LowerContext
 from sardonyx.program.steps import Address, Buffer, KernelStep, View, whole
 from sardonyx.records import dataclass
 from sardonyx.target import cost
+from sardonyx.target.target import CACHE_LINE
 from sardonyx.target.tiles import rows_in_registers
 
 Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2", "winograd4", "winograd_rows"]
@@ -35,7 +36,7 @@ _BAND_PIXELS: Final = 80  # of an image, at least
 _FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
 _USUAL_TILES: Final = 4  # of a set, that fetch weights ahead, if it is not known how many there are
 _FAR_AWAY: Final = 64 << 10  # bytes of weights from which on they are not in the first cache
-_LINE: Final = 16  # floats in a line of the cache
+_LINE: Final = CACHE_LINE // 4  # floats
 _NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
 _USUAL_SIDE: Final = 224  # of an image whose size is not known
 _WINDOW_PIXELS: Final = 14  # of a depthwise tile or one of a pool, at most

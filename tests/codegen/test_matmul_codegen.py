@@ -84,9 +84,11 @@ def close(actual: Array, expected: Array, depth: int) -> None:
 
 
 @pytest.mark.parametrize("lanes", [0, 8, 4])
-@pytest.mark.parametrize(("type", "fetches"), [("f32", False), ("f32", True), ("f64", False), ("i32", False)])
+@pytest.mark.parametrize(
+    ("type", "ahead"), [("f32", ""), ("f32", "fetches"), ("f32", "streams"), ("f64", ""), ("f64", "streams"), ("i32", "")]
+)
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
-def test_packed_products_of_every_height_and_width(type: str, fetches: bool, vectors: int, lanes: int) -> None:
+def test_packed_products_of_every_height_and_width(type: str, ahead: str, vectors: int, lanes: int) -> None:
     wide = vector_lanes(type, library(lanes).target)
     strip = vectors * wide
     rows = matmul.tallest(library(lanes).target, vectors)
@@ -101,7 +103,8 @@ def test_packed_products_of_every_height_and_width(type: str, fetches: bool, vec
         unit_depth=True,
         whole=False,
         epilogue=plain(type),
-        fetches=fetches,
+        fetches=ahead == "fetches",
+        streams=ahead == "streams",
     )
     for case in range(2 * rows + 2):
         m, n, k = case, 1 + (case * 7) % (2 * strip + 3), (0, 1, 3, 4, 9, 16)[case % 6]

@@ -14,7 +14,15 @@ from sardonyx.kernel.expr import load
 from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.matmul import dot, matmul, pack
 from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, QuadPackKernel
-from sardonyx.kernel.matmul.matmul import MatMulKernel, fetching_rows, heights, strip_vectors, tallest, waits_for_strips
+from sardonyx.kernel.matmul.matmul import (
+    MatMulKernel,
+    fetching_rows,
+    heights,
+    streams_strips,
+    strip_vectors,
+    tallest,
+    waits_for_strips,
+)
 from sardonyx.kernel.matmul.strassen import StrassenKernel, lowest_tile
 from sardonyx.target.target import describe
 from targets import NEOVERSE, described
@@ -63,6 +71,9 @@ def test_tiles_wait_for_strips_with_few_sums_or_if_they_multiply_faster_than_the
     assert not waits_for_strips(halves, 4)
     assert waits_for_strips(whole, 4)
     assert not waits_for_strips(NEOVERSE, 4)
+    assert [rows for rows in range(20) if streams_strips(whole, rows)] == [4, 5, 6, 7, 8, 9]
+    assert not any(streams_strips(target, rows) for target in (described(8), halves, NEOVERSE) for rows in range(20))
+    assert not streams_strips(whole, symbol("N"))
     assert [fetching_rows(target) for target in (described(8), halves, whole, NEOVERSE)] == [4, 4, 5, 4]
 
 
@@ -102,6 +113,7 @@ def test_all_that_changes_the_code_changes_the_key() -> None:
         kernel(whole=False),
         kernel(epilogue=relu),
         kernel(fetches=True),
+        kernel(streams=True),
     ]
     assert len({one.key for one in kernels}) == len(kernels)
     assert kernel().key == kernel().key
@@ -116,6 +128,12 @@ def test_a_tile_taller_than_its_block_is_refused() -> None:
 def test_only_strips_of_a_packed_matrix_are_fetched(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="strips of a packed B"):
         kernel(fetches=True, **change)
+
+
+@pytest.mark.parametrize("change", [{"b": "rows"}, {"fetches": True}])
+def test_strips_stream_only_if_they_are_packed_and_not_fetched_for_others(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="what streams"):
+        kernel(streams=True, **change)
 
 
 def test_an_epilogue_tells_what_it_reads_and_how_long_it_is() -> None:

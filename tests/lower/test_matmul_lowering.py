@@ -22,7 +22,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.matmul.dot import DotKernel
 from sardonyx.kernel.matmul.gemv import GemvKernel
-from sardonyx.kernel.matmul.matmul import MatMulKernel, waits_for_strips
+from sardonyx.kernel.matmul.matmul import MatMulKernel, streams_strips, waits_for_strips
 from sardonyx.kernel.matmul.pack import PackKernel
 from sardonyx.program.steps import KernelStep, Storage
 from sardonyx.runtime.native_core import SizeConflict
@@ -165,6 +165,19 @@ def test_few_rows_take_no_longer_than_their_strip_does_to_come() -> None:
 def test_tiles_of_many_sums_wait_for_strips_only_if_they_multiply_faster_than_these_come() -> None:
     _, _, _, kernel, _ = tiled(50, 1200, 600, lanes=16)
     assert kernel.fetches == waits_for_strips(here(16), kernel.vectors)
+
+
+def test_few_rows_stream_a_matrix_from_memory_where_vectors_are_whole() -> None:
+    target, depth = here(16), 1100
+    columns = target.caches.l3 // 8 // (4 * depth) + 20
+    for rows in (3, 4, 9, 10):
+        graph, compiled, b, kernel, _ = tiled(rows, depth, columns, lanes=16)
+        assert kernel.streams == streams_strips(target, rows)
+        assert not (kernel.streams and kernel.fetches)
+        a = numbers(rows, (rows, depth))
+        (actual,) = run_native(graph, compiled, {"a": a})
+        np.testing.assert_allclose(actual, a @ b, rtol=1e-4, atol=1e-3)
+    assert not tiled(4, depth, 300, lanes=16)[3].streams
 
 
 @cache

@@ -34,6 +34,7 @@ _SHORT: Final = 6  # operations up to which an epilogue is written out for every
 _FEW_CONSTANTS: Final = 2  # that may take registers from the sums of a tile
 _CHAINS: Final = 8  # sums in flight that keep the multipliers busy
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
+_AHEAD: Final = 4096  # bytes that a strip is fetched ahead of its products
 
 
 def emit_matmul_kernel(kernel: MatMulKernel, name: str, target: Target) -> FunctionBuilder:
@@ -343,6 +344,10 @@ class MatMulEmitter:
         packed = self.k.b == "packed"
         if tile.fetches:
             f.fetch_ahead(f.element(moving[-1], "i8", f.mul(self.ahead[1], step)))
+        if self.k.streams:
+            row_bytes = self.strip * BITS[self.k.b_type] // 8
+            for line in range(0, row_bytes, CACHE_LINE):
+                f.fetch_ahead(f.element(moving[0], "i8", _AHEAD + row_bytes * step + line), 1)
         b_row = []
         for number in range(vectors):
             at = f.element(moving[0], b_type, (self.strip * step if packed else 0) + number * self.lanes)

@@ -40,6 +40,7 @@ _USUAL_DEPTH: Final = 256  # if it is not known
 _SHORT_DEPTH: Final = 1024  # products that are added up one after the other
 _FEWEST_ROWS: Final = 4  # fewer wait for B to come from memory, in strips of any width
 _FETCHING_ROWS: Final = (4, 5)  # see `fetching_rows`; the second is for machines that compute whole vectors
+_STREAMING_ROWS: Final = 4  # see `streams_strips`
 _FEW_SUMS: Final = 16  # of a tile: with fewer, what a core has in flight takes less time than B from beyond the second cache
 _FLOAT_BYTES: Final = 4
 _EQUAL: Final = 1.001  # estimates that are no further apart
@@ -121,10 +122,13 @@ class MatMulKernel:
     deep: bool = False  # the depth may be long: it is summed up in blocks
     grouped: bool = False  # the batch axis counts groups; a table of tiles says which rows each has (`kernel.matmul.experts`)
     fetches: bool = False  # tiles of `fetching_rows` and more bring the next strip of B to the second cache meanwhile
+    streams: bool = False  # tiles bring their own strip of B to the first cache, some steps ahead (`streams_strips`)
 
     def __post_init__(self) -> None:
         if self.fetches and (self.b != "packed" or self.grouped or not self.unit_depth):
             raise ValueError("what is fetched are the strips of a packed B, for rows that are consecutive along their depth")
+        if self.streams and (self.b != "packed" or self.fetches):
+            raise ValueError("what streams are the strips of a packed B, or else they are fetched")
         if self.grouped and (self.batch, self.b) != (1, "packed"):
             raise ValueError("rows in groups have one batch axis, and a B that is packed")
         if not self.heights or self.heights[-1] > self.rows:
@@ -142,7 +146,7 @@ class MatMulKernel:
         return (
             f"matmul|{self.type}|{self.b_type}|{self.b}|{self.batch}|{self.vectors}x{self.rows}|{heights}"
             f"|{self.unit_depth}|{self.whole}|{self.epilogue.key}{'|grouped' if self.grouped else ''}"
-            f"{'|deep' if self.deep else ''}{'|fetches' if self.fetches else ''}"
+            f"{'|deep' if self.deep else ''}{'|fetches' if self.fetches else ''}{'|streams' if self.streams else ''}"
         )
 
     @property
@@ -169,6 +173,14 @@ def is_deep(type: str, depth: Dim) -> bool:
 def fetching_rows(target: Target) -> int:
     """Rows of a tile from which on it fetches: fewer take no longer than their own strip does to come."""
     return _FETCHING_ROWS[target.has_broadcast_operands and target.has_whole_vectors]
+
+
+def streams_strips(target: Target, rows: Dim) -> bool:
+    """Whether rows of A are so few that tiles take a B out of memory as it comes, but with too many products to each element for
+    the loads that a core has in flight to reach far ahead."""
+    if not (isinstance(rows, int) and target.has_broadcast_operands and target.has_whole_vectors):
+        return False
+    return _STREAMING_ROWS <= rows < 2 * fetching_rows(target)
 
 
 def waits_for_strips(target: Target, vectors: int) -> bool:

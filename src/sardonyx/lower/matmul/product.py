@@ -23,6 +23,7 @@ from sardonyx.kernel.matmul.matmul import (
     fetching_rows,
     heights,
     is_deep,
+    streams_strips,
     strip_vectors,
     tallest,
     units,
@@ -51,7 +52,7 @@ _FAR: Final = 4  # times the second cache: so large must a B be whose rows lie f
 _FEW: Final = 3  # rows or columns up to which a product is a sum along the depth
 _MANY_ROWS: Final = 16  # that fill a tile, whatever its height
 _MANY_TILES: Final = 32  # of a strip: to wait for it in the first one is little then
-_SHARED_PART: Final = 8  # of the last cache is what rows of A may take of it
+_SHARED_PART: Final = 8  # of the last cache is what rows of A may take of it; a B that is larger comes from memory
 
 
 def _inserted(view: View, axis: int) -> View:
@@ -339,7 +340,9 @@ class Product:
         """The kernel of a product in tiles."""
         most = tallest(self.ctx.target, b.vectors)
         possible = heights(rows, most)
-        fetches = possible[-1] >= fetching_rows(self.ctx.target) and self.constant and b.source == "packed" and is_unit(a, -1)
+        packed = self.constant and b.source == "packed"
+        streams = packed and streams_strips(self.ctx.target, rows) and self._is_larger(self.ctx.target.caches.l3 // _SHARED_PART)
+        fetches = packed and possible[-1] >= fetching_rows(self.ctx.target) and is_unit(a, -1) and not streams
         return MatMulKernel(
             type=self.kind,
             b_type=b.type,
@@ -353,6 +356,7 @@ class Product:
             epilogue=epilogue,
             deep=is_deep(self.kind, self.depth),
             fetches=fetches and self._waits_for_strips(b.vectors),
+            streams=streams,
         )
 
     def a_arguments(self, a: View, strides: Sequence[Dim]) -> dict[str, Any]:

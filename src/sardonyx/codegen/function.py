@@ -66,10 +66,10 @@ class FunctionBuilder:
         self.declarations.add(f"declare {result} @{function}({', '.join(kind for kind, _ in arguments)})")
         return self.let(f"call {result} @{function}({', '.join(f'{kind} {value}' for kind, value in arguments)})")
 
-    def fetch_ahead(self, pointer: str) -> None:
-        """Have a line of memory brought to the second cache. The address may lie anywhere."""
+    def fetch_ahead(self, pointer: str, cache: int = 2) -> None:
+        """Have a line of memory brought to the second cache, or to the first. The address may lie anywhere."""
         self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
+        self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {4 - cache}, i32 1)")
 
     def label(self, name: str) -> None:
         """Start a block."""

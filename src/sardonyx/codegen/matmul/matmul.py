@@ -24,7 +24,7 @@ from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, FLOATS
-from sardonyx.kernel.matmul.matmul import FETCHING_ROWS, MatMulKernel, vector_lanes
+from sardonyx.kernel.matmul.matmul import MatMulKernel, fetching_rows, vector_lanes
 from sardonyx.records import dataclass
 from sardonyx.target.target import CACHE_LINE, Target
 
@@ -273,7 +273,7 @@ class MatMulEmitter:
             masks = [self.e.mask_below(f.sub(count, number * self.lanes)) for number in range(vectors)]
         offsets, starts = self.row_pointers(height, actual, a, exact)
         sums = [constant(self.k.type, 0, self.lanes)] * (size * sets)
-        fetches = self.k.fetches and height >= FETCHING_ROWS
+        fetches = self.k.fetches and height >= fetching_rows(self.target)
         moving = [b, *starts, self.ahead[0]] if fetches else [b, *starts]
         sums = self.accumulate(TileLoop(size, sets, unroll, offsets, masks, fetches), moving, sums)
         add = "fadd" if self.k.type in FLOATS else "add"

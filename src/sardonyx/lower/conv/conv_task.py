@@ -17,7 +17,7 @@ from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.matmul.matmul import is_deep
 from sardonyx.lower.conv import conv_weights
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_view, flattened
-from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, TileTask, choose_tile
+from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, TileTask, choose_tile, with_row_of_taps
 from sardonyx.lower.conv.row_sums import wanted_row_sums
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue
@@ -202,7 +202,8 @@ class Task(Blocks):
         """
         weights, geometry, block = self.weights, self.geometry, self.block
         blocks = -(-weights.outputs // block)
-        tile = self._tile(geometry.out[2], plain=True)
+        deep = is_deep("f32", weights.inputs * geometry.taps)
+        tile = self._tile(geometry.out[2], plain=True, deep=deep)
         x = self._surrounded(tile)
         kernel = ConvKernel(
             block=block,
@@ -222,7 +223,9 @@ class Task(Blocks):
             banded=self._division(geometry, tile).band > 0,
             ahead=0,
             epilogue=self.epilogue.for_kernel([own[-1] for own in self.operand_strides]),
-            deep=is_deep("f32", weights.inputs * geometry.taps),
+            deep=deep,
+            row_taps=tile.row_taps,
+            paired=tile.paired,
         )
         sets = self.sets(tile)
         packed = self._packed(sets, 0)
@@ -274,19 +277,21 @@ class Task(Blocks):
 
     # Parts of the steps
 
-    def _tile(self, columns: Dim, *, borders: bool = False, plain: bool = False) -> ConvTile:
-        weights = self.weights
-        return choose_tile(
-            TileTask(
-                target=self.ctx.target,
-                outputs=weights.outputs,
-                inputs=weights.inputs,
-                taps=self.geometry.taps,
-                columns=columns,
-                borders=borders,
-                plain=plain,
-            )
+    def _tile(self, columns: Dim, *, borders: bool = False, plain: bool = False, deep: bool = False) -> ConvTile:
+        weights, geometry = self.weights, self.geometry
+        task = TileTask(
+            target=self.ctx.target,
+            outputs=weights.outputs,
+            inputs=weights.inputs,
+            taps=geometry.taps,
+            columns=columns,
+            borders=borders,
+            plain=plain,
         )
+        tile = choose_tile(task)
+        if not plain or geometry.dilation[2] != 1:
+            return tile
+        return with_row_of_taps(tile, task, geometry.kernel[2], deep=deep)
 
     def _conv_step(
         self,
@@ -380,9 +385,10 @@ class Task(Blocks):
         return dense_blocks(self.ctx, self.x)
 
     def last_lanes(self, tile: ConvTile) -> int:
-        """The lanes of the last block's vectors: half as many take half the time, if there are no more channels."""
+        """The lanes of the last block's vectors: half, if that is enough and takes half the time, or if two pixels share one."""
         left = self.weights.outputs % self.block
         halves = tile.vectors == 1 and self.ctx.target.has_faster_half_vectors and 0 < left <= self.block // 2
+        halves = halves or tile.paired
         return self.block // 2 if halves else self.block
 
     def sets(self, tile: ConvTile) -> conv_weights.Sets:

@@ -164,6 +164,26 @@ def test_a_sum_that_follows_is_part_of_the_kernel(groups: int, kernel: type[Any]
     assert [type(step.kernel) for step in labels] == [kernel]
 
 
+@pytest.mark.parametrize("kernel_zero", [0, 128, 131])
+def test_sums_of_windows_are_made_of_sums_of_pixels(kernel_zero: int) -> None:
+    rng = np.random.default_rng(0)
+    constants: dict[str, Array] = {
+        "s": np.array(0.02, np.float32),
+        "z": np.array(7, np.uint8),
+        "w": integers(rng, np.uint8, (24, 32, 3, 3)),
+        "wz": np.array(kernel_zero, np.uint8),
+    }
+    feeds = {"x": integers(rng, np.uint8, (2, 9, 11, 32))}
+    attrs = {"channels_last": 1, "pads": [1, 1, 1, 1], "strides": [2, 1]}
+    node = helper.make_node("QLinearConv", ["x", "s", "z", "w", "s", "wz", "s", "z"], ["y"], domain="com.microsoft", **attrs)
+    made = model([node], feeds, {"y": np.uint8}, constants=constants, opset=21)
+    assert_native_agrees(made, feeds)
+    steps = [step for step in compile_native(made.SerializeToString())[1].lowered.steps if isinstance(step, KernelStep)]
+    sums = [step.label.partition(" for ")[0] for step in steps if step.label.startswith("sums of")]
+    assert sums == ([] if kernel_zero == 128 else ["sums of pixels", "sums of windows"])  # 128: as bytes with a sign it is 0
+    assert sum(isinstance(step.kernel, Int8MatMulKernel) for step in steps) == 1
+
+
 @pytest.mark.parametrize("groups", [1, 2, 32])
 def test_bits_do_not_depend_on_the_number_of_workers(groups: int) -> None:
     made, feeds = _layer(groups)

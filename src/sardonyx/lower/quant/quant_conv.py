@@ -10,7 +10,7 @@ the order of channels last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import Expr, const, load, replace
+from sardonyx.kernel.expr import Expr, const, load, reduced, replace
 from sardonyx.kernel.matmul.int8 import element_depth, offset_of_a, quad_strip_vectors, takes_pairs
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, window_geometry
@@ -213,17 +213,73 @@ class _Convolution(Terms):
         return view
 
     def row_sums(self) -> View:
-        """What every window sees, added up: products with kernels of ones, as many as there are where channels form groups."""
+        """What every window sees, added up."""
+        if self.groups > 1 or self.geometry.taps > _MOST_TAPS:
+            return self._products_with_ones()
+        pixels = self._sums_of_pixels()
+        sums = self.ctx.scratch(dtypes.INT32, (*self._results, 1), "sums of windows")
+        views = [*self._tap_views(pixels, sums.shape), sums]
+        total = const(0, "i32")
+        for tap in range(len(views) - 1):
+            total = total + load(tap, "i32")
+        self._loop("sums of windows", sums.shape, views, ["i32"] * len(views), stores=[(len(views) - 1, total)])
+        return self._broadcasting(sums)
+
+    def _sums_of_pixels(self) -> View:
+        """The channels of every pixel of the image and its border, added up."""
+        image = self.image
+        kind = image.buffer.dtype.name
+        sums = self.ctx.scratch(dtypes.INT32, (*image.shape[:-1], 1), "sums of pixels")
+        total = reduced("sum", load(0, kind).cast("i32"), 1)
+        along = View(sums.buffer, image.shape, (*sums.strides[:-1], 0))
+        self._loop("sums of pixels", image.shape, [image, along], [kind, "i32"], results=[(1, total)])
+        return sums
+
+    def _products_with_ones(self) -> View:
+        """Sums of windows as products with kernels of ones, as many as there are where channels form groups."""
         columns = 1 if self.groups == 1 else self.count
         ones = self.ctx.literal(np.ones((columns, self.channels, *self.geometry.kernel), np.int8))
-        batch, out = self.left.view.shape[0], self.geometry.out
-        sums = self.ctx.scratch(dtypes.INT32, (batch, *out, columns), "sums of windows")
+        sums = self.ctx.scratch(dtypes.INT32, (*self._results, columns), "sums of windows")
         # The kernel adds up bytes as it multiplies them; what they are more or less than the image's is taken away again.
         offset = offset_of_a(self.left.type, self.ctx.target) * self.channels * self.geometry.taps
         epilogue = GroupEpilogue((sums,), ((0, accumulator("i32") - const(offset, "i32")),))
         self._product(self._columns_of(ones, columns), columns, epilogue, [sums.strides])
+        return self._broadcasting(sums)
+
+    @property
+    def _results(self) -> tuple[Dim, ...]:
+        """Images, planes, rows and columns of the result."""
+        return (self.left.view.shape[0], *self.geometry.out)
+
+    def _broadcasting(self, sums: View) -> View:
+        """Numbers for all windows [N, planes, rows, columns, kernels] as they broadcast to the result."""
         missing = len(sums.shape) - len(self.ctx.shape(self.result))
         return View(sums.buffer, (sums.shape[0], *sums.shape[1 + missing :]), (sums.strides[0], *sums.strides[1 + missing :]))
+
+    def _tap_views(self, image: View, shape: tuple[Dim, ...]) -> list[View]:
+        """For each tap what the windows see there of an image [N, planes, rows, columns, channels]."""
+        moved = [own * stride for own, stride in zip(image.strides[1:4], self.geometry.stride)]
+        views = []
+        for point in np.ndindex(*self.geometry.kernel):
+            offset = image.offset
+            for index, apart, own in zip(point, self.geometry.dilation, image.strides[1:4]):
+                offset = offset + own * (index * apart)
+            views.append(View(image.buffer, shape, (image.strides[0], *moved, image.strides[4]), offset))
+        return views
+
+    def _loop(
+        self,
+        title: str,
+        shape: tuple[Dim, ...],
+        views: list[View],
+        types: list[str],
+        *,
+        stores: Sequence[tuple[int, Expr]] = (),
+        results: Sequence[tuple[int, Expr]] = (),
+    ) -> None:
+        label, nodes = f"{title} for {self.group.label}", tuple(node.label for node in self.group.nodes)
+        more: dict[str, Any] = {"results": results, "reduce": "inner"} if results else {}
+        self.ctx.step(loop_step(shape, views, types, stores, target=self.ctx.target, label=label, nodes=nodes, **more))
 
     # Steps
 
@@ -392,21 +448,15 @@ class _Convolution(Terms):
 
     def _depthwise(self, epilogue: GroupEpilogue, shape: tuple[Dim, ...], strides: list[Any]) -> None:
         """One loop: the sum over the taps of the window, and the epilogue."""
-        ctx, geometry = self.ctx, self.geometry
-        image, zero_point = self.image, self.right.zero_point
+        ctx, taps, zero_point = self.ctx, self.geometry.taps, self.right.zero_point
         source = ctx.view(zero_point) if isinstance(zero_point, Value) else None
-        taps = geometry.taps
         weights = ctx.packed(depthwise_distances, (self.kernels, source), dtype=dtypes.INT16, shape=(taps, self.count))
         views = [View(view.buffer, shape, tuple(own), view.offset) for view, own in zip(epilogue.views, strides)]
-        moved = [own * stride for own, stride in zip(image.strides[1:4], geometry.stride)]
-        kind = image.buffer.dtype.name
+        kind = self.image.buffer.dtype.name
         total = const(0, "i32")
-        for tap, point in enumerate(np.ndindex(*geometry.kernel)):
-            offset = image.offset
-            for index, apart, own in zip(point, geometry.dilation, image.strides[1:4]):
-                offset = offset + own * (index * apart)
+        for tap, image in enumerate(self._tap_views(self.image, shape)):
             pixel, weight = len(views), len(views) + 1
-            views.append(View(image.buffer, shape, (image.strides[0], *moved, image.strides[4]), offset))
+            views.append(image)
             views.append(View(weights.buffer, shape, (0, 0, 0, 0, 1), tap * self.count))
             total = total + load(pixel, kind).cast("i32") * load(weight, "i16").cast("i32")
         stores = [(to, replace(value, {accumulator("i32"): total})) for to, value in epilogue.stores]

@@ -16,6 +16,7 @@ from sardonyx.target.target import Target, describe
 
 LEVEL_OF_LANES: Final = {4: "x86-64-v2", 8: "x86-64-v3", 16: "x86-64-v4"}
 CORTEX: Final = describe("aarch64-unknown-linux-gnu", "cortex-a72", "+neon")
+ZEN5: Final = replace(generic("x86-64-v4"), cpu="znver5", flops_per_ns=280, has_whole_vectors=True, has_faster_half_vectors=False)
 NEOVERSE: Final = describe("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fullfp16,+dotprod")
 
 

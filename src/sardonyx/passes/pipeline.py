@@ -135,6 +135,7 @@ CLASSICAL: Final[tuple[Optimization, ...]] = (
     later("JoinEmbeddingBags"),
     later("ExpandUnique"),
     later("ExpandWindows"),
+    later("CountBySize"),  # after the bags, whose loops slice by data
     later("BindSizes"),  # after them: they know slices by data
     later("CountTokens"),
     later("EncodeTexts"),  # what it leaves are encoders of numbers

@@ -54,6 +54,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     ),
     "ExpandUpdates": ("expand_updates", "Adagrad Adam InPlaceAccumulatorV2 Momentum", ()),
     "FormCountedGathers": ("form_counted_gathers", "Loop", ()),
+    "CountBySize": ("count_by_size", "Loop", ()),
     "FormRangeWrites": ("form_range_writes", "ScatterElements", ()),
     "FoldSequences": ("fold_sequences", "ConcatFromSequence SequenceAt SequenceLength", ()),
     "FormScanOutputs": ("form_scan_outputs", "ConcatFromSequence", ()),
@@ -139,6 +140,7 @@ _NEEDS: Final[dict[str, str]] = {
     "FuseAttention": "Softmax",
     "FormRangeWrites": "Range",
     "FormCountedGathers": "Slice",
+    "CountBySize": "ConstantOfShape Expand Pad Range Slice Tile TopK",
 }
 
 

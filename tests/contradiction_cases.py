@@ -110,6 +110,55 @@ MICROSOFT: Final[list[Row]] = [
     ("GatedAdd", {}, [_f(2, 5, 12), _f(2, 5, 12), _f(2, 5, 12)], 1),
     ("QuickGelu", {}, [_f(2, 5, 12)], 1),
     ("Gelu", {}, [_f(2, 5, 12)], 1),
+    ("DecoderMaskedMultiHeadAttention", {"num_heads": 2, "past_present_share_buffer": 1},
+     [_f(2, 1, 16), _f(2, 1, 16), _f(2, 1, 16), None, _f(2, 2, 1, 5), _f(2, 2, 9, 8), _f(2, 2, 9, 8), _i(4, kind=np.int32)], 3),
+    ("DecoderMaskedMultiHeadAttention", {"num_heads": 2},
+     [_f(2, 1, 16), _f(2, 2, 7, 8), _f(2, 2, 7, 8), _i([[1] * 7] * 2, kind=np.int32)], 1),
+    ("MRotaryEmbedding", {"mrope_section": [2, 1, 1]}, [_f(2, 2, 5, 8), _i([[[0, 1, 2, 3, 4]] * 2] * 3), _f(9, 4), _f(9, 4)], 1),
+    ("MRotaryEmbedding", {"mrope_section": [2, 1, 1], "num_heads": 2},
+     [_f(2, 5, 16), _i([[[0, 1, 2, 3, 4]] * 2] * 3), _f(9, 4), _f(9, 4)], 1),
+    ("UnfoldTensor", {"dim": 1, "size": 3, "step": 2}, [_f(2, 9, 5)], 1),
+    ("MoE", {"k": 2}, [_f(6, 16), _f(6, 4), _f(4, 24, 16), _f(4, 24), _f(4, 16, 24), _f(4, 16)], 1),
+    ("MoE", {"k": 1, "activation_type": "silu"},
+     [_f(2, 3, 16), _f(6, 4), _f(4, 24, 16), None, _f(4, 16, 24), None, _f(4, 24, 16)], 1),
+]  # fmt: skip
+
+# Those that take 8-bit integers, or weights in blocks.
+QUANTIZED: Final[list[Row]] = [
+    ("QLinearAdd", {}, [_u8(2, 5, 6), _SCALE[0], _ZERO[0], _u8(1, 5, 6), _SCALE[0], _ZERO[0], _SCALE[0], _ZERO[0]], 1),
+    ("QLinearMul", {}, [_u8(2, 5, 6), _SCALE[0], _ZERO[0], _u8(5, 1), _SCALE[0], _ZERO[0], _SCALE[0], _ZERO[0]], 1),
+    ("QLinearSigmoid", {}, [_u8(2, 5, 6), _SCALE[0], _ZERO[0], _SCALE[0], _ZERO[0]], 1),
+    ("QLinearLeakyRelu", {"alpha": 0.1}, [_u8(2, 5, 6), _SCALE[0], _ZERO[0], _SCALE[0], _ZERO[0]], 1),
+    ("QLinearGlobalAveragePool", {}, [_u8(2, 20, 5, 4), _SCALE[0], _ZERO[0], _SCALE[0], _ZERO[0]], 1),
+    ("QLinearGlobalAveragePool", {"channels_last": 1}, [_u8(2, 5, 4, 20), _SCALE[0], _ZERO[0], _SCALE[0], _ZERO[0]], 1),
+    ("QLinearConcat", {"axis": 1},
+     [_SCALE[0], _ZERO[0], _u8(2, 5, 3), _SCALE[0], _ZERO[0], _u8(2, 4, 3), 2 * _SCALE[0], _ZERO[0]], 1),
+    ("QLinearConv", {},
+     [_u8(2, 18, 9, 8), _SCALE[0], _ZERO[0], _u8(20, 18, 3, 3), np.full(20, 0.1, np.float32), np.full(20, 3, np.uint8), _SCALE[0],
+      _ZERO[0], _i(*range(20), kind=np.int32)], 1),
+    ("QLinearConv", {"channels_last": 1, "group": 20},
+     [_u8(2, 9, 8, 20), _SCALE[0], _ZERO[0], _u8(20, 1, 3, 3), _SCALE[0], _ZERO[0], _SCALE[0], _ZERO[0]], 1),
+    ("QuantizeLinear", {"axis": 1}, [_f(2, 6, 5), np.full(6, 0.1, np.float32), _u8(6)], 1),
+    ("DequantizeLinear", {"axis": 1}, [_u8(2, 6, 5), np.full(6, 0.1, np.float32), _u8(6)], 1),
+    ("DynamicQuantizeMatMul", {}, [_f(2, 5, 40), _u8(40, 33), np.full(33, 0.1, np.float32), _u8(33), _f(33)], 1),
+    ("MatMulIntegerToFloat", {},
+     [_u8(2, 5, 40), _u8(40, 33), _SCALE[0], np.full(33, 0.1, np.float32), _ZERO[0], _u8(33), _f(33)], 1),
+    ("QGemm", {"transB": 1},
+     [_u8(5, 40), _SCALE[0], _ZERO[0], _u8(33, 40), np.full(33, 0.1, np.float32), _u8(33), _i(*range(33), kind=np.int32),
+      _SCALE[0], _ZERO[0]], 1),
+    ("QGemm", {"transA": 1}, [_u8(40, 5), _SCALE[0], _ZERO[0], _u8(40, 33), _SCALE[0], _ZERO[0]], 1),
+    ("NhwcMaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}, [_u8(2, 9, 8, 18)], 1),
+    ("DynamicQuantizeLSTM", {"hidden_size": 5},
+     [_f(4, 3, 6), _u8(1, 6, 20), _u8(1, 5, 20), _f(1, 40), _i(4, 2, 3, kind=np.int32), _f(1, 3, 5), _f(1, 3, 5), _f(1, 15),
+      _SCALE, _ZERO, np.full((1, 20), 0.1, np.float32), np.full((1, 20), 3, np.uint8)], 3),
+    ("MatMulNBits", {"K": 64, "N": 20, "block_size": 32}, [_f(2, 5, 64), _u8(20, 2, 16), _f(20, 2), _u8(20, 1), None, _f(20)], 1),
+    ("MatMulNBits", {"K": 64, "N": 20, "block_size": 32, "bits": 8, "accuracy_level": 4}, [_f(5, 64), _u8(20, 2, 32), _f(40)], 1),
+    ("GatherBlockQuantized", {"block_size": 16}, [_u8(9, 16), _i([[0, 3], [8, 2]]), _f(9, 2), _u8(9, 1)], 1),
+    ("GatherBlockQuantized", {"block_size": 16, "bits": 8}, [_u8(9, 32), _i([0, 3, 8]), _f(9, 2)], 1),
+    ("QMoE", {"k": 2},
+     [_f(6, 32), _f(6, 4), _u8(4, 24, 16), _f(4, 24), _f(4, 24), _u8(4, 32, 12), _f(4, 32), _f(4, 32)], 1),
+    ("QMoE", {"k": 1, "expert_weight_bits": 8, "block_size": 16},
+     [_f(2, 3, 32), _f(6, 4), _u8(4, 32, 32), _f(4, 32, 2), None, _u8(4, 32, 32), _f(4, 32, 2)], 1),
 ]  # fmt: skip
 
 ONNX: Final[list[Row]] = [
@@ -201,7 +250,7 @@ ONNX: Final[list[Row]] = [
 def own_cases() -> list[Case]:
     """The table as models."""
     made = []
-    for domain, rows in (("com.microsoft", MICROSOFT), ("", ONNX)):
+    for domain, rows in (("com.microsoft", [*MICROSOFT, *QUANTIZED]), ("", ONNX)):
         for op_type, attrs, arrays, outputs in rows:
             names = [f"x{number}" if array is not None else "" for number, array in enumerate(arrays)]
             feeds: Feeds = {name: array for name, array in zip(names, arrays) if array is not None}
@@ -210,7 +259,8 @@ def own_cases() -> list[Case]:
             results = [f"y{number}" for number in range(outputs)]
             node = helper.make_node(op_type, names, results, name="the_node", domain=domain, **attrs)
             label = f"{domain and 'microsoft '}{op_type} {[list(array.shape) for array in feeds.values()]}"
-            made.append(Case(label, _model([node], feeds, results, domain), feeds))
+            inner = "float16" if attrs.get("accuracy_level") == 4 else "float64"  # rows are rounded to 8 bits
+            made.append(Case(label, _model([node], feeds, results, domain), feeds, inner=inner))
     return made
 
 

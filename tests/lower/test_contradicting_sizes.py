@@ -27,6 +27,18 @@ def i32(*items: int) -> Array:
     return np.array(items, np.int32)
 
 
+def u8(*shape: int) -> Array:
+    return RNG.integers(0, 255, shape).astype(np.uint8)
+
+
+def concatenated(*widths: int) -> list[Array | None]:
+    """The inputs of QLinearConcat: scale and zero point of the result, then each part with its own."""
+    scales = [np.array(factor, np.float32) for factor in (0.1, 0.2, 0.3)]
+    zero = np.array(3, np.uint8)
+    parts = [each for width, scale in zip(widths, scales[1:]) for each in (u8(2, 5, width), scale, zero)]
+    return [scales[0], zero, *parts]
+
+
 MICROSOFT = "com.microsoft"
 GROUPED = {"num_heads": 4, "kv_num_heads": 2}
 # What contradicts: operator, domain, attributes, inputs, how many outputs, which inputs are constants.
@@ -80,6 +92,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[Array | None], int, tuple[
         "RotaryEmbedding", "", {}, [f(2, 2, 5, 0), f(3, 0), f(3, 0), np.full((2, 5), 7)], 1, ()),
     "RoiAlign without channels, an image that is not there": (
         "RoiAlign", "", {}, [f(2, 0, 5, 5), np.abs(f(1, 4)), np.array([3])], 1, ()),
+    "QLinearConcat, a part of one column": ("QLinearConcat", MICROSOFT, {"axis": 1}, concatenated(1, 300), 1, (0, 1, 3, 4, 6, 7)),
+    "QLinearConcat, a narrow part": ("QLinearConcat", MICROSOFT, {"axis": 1}, concatenated(300, 1), 1, (0, 1, 3, 4, 6, 7)),
     "Expand of a size that does not fit": ("Expand", "", {}, [f(3, 2, 5), np.array([3, 4, 5])], 1, (1,)),
 }  # fmt: skip
 
@@ -92,7 +106,10 @@ def test_what_contradicts_is_refused_and_stays_in_its_memory(name: str, at_start
     feeds = {given: array for given, array in zip(names, arrays) if array is not None}
     results = [f"y{number}" for number in range(outputs)]
     node = helper.make_node(op_type, names, results, name="the_node", domain=domain, **attrs)
-    content = model([node], feeds, dict.fromkeys(results, np.float32), opset=24).SerializeToString()
+    made = model([node], feeds, dict.fromkeys(results, np.float32), opset=24)
+    for result in made.graph.output:
+        result.ClearField("type")  # a declaration that does not fit would be refused first
+    content = made.SerializeToString()
     axes = {given: frozenset(range(array.ndim)) - kept_static(op_type, given) for given, array in feeds.items()}
     fixed = {f"x{number}" for number in constant}
     opened_up = with_open_sizes(content, feeds, axes, fixed, shared=False)

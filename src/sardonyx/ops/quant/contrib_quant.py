@@ -166,6 +166,9 @@ def _infer_qlinear_concat(ctx: InferContext) -> InferResult:
     for shape in known[1:]:
         if len(shape) != len(joined):
             raise ValueError(f"inputs of ranks {len(joined)} and {len(shape)} cannot be concatenated")
+        for other, (size, same) in enumerate(zip(shape, joined)):
+            if other != axis:
+                ctx.expect_equal(size, same)
         joined[axis] = joined[axis] + shape[axis]
     return tuple(joined)
 

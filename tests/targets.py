@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -15,6 +16,7 @@ from sardonyx.target.target import Target, describe
 
 LEVEL_OF_LANES: Final = {4: "x86-64-v2", 8: "x86-64-v3", 16: "x86-64-v4"}
 CORTEX: Final = describe("aarch64-unknown-linux-gnu", "cortex-a72", "+neon")
+ZEN5: Final = replace(generic("x86-64-v4"), cpu="znver5", flops_per_ns=280, has_whole_vectors=True, has_faster_half_vectors=False)
 NEOVERSE: Final = describe("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fullfp16,+dotprod")
 
 
@@ -42,6 +44,12 @@ def here_and_less() -> list[Target]:
     """This machine, and all levels of it with narrower vectors."""
     levels = [level_of(host(), name) for name in levels_within(host())]
     return [host(), *(level for level in levels if level.vector_bits < host().vector_bits)]
+
+
+def convolving() -> list[Target]:
+    """The same, and this machine as if it computed its widest vectors in another way: convolutions choose their tiles by that."""
+    other = replace(host(), has_whole_vectors=not host().has_whole_vectors)
+    return [*here_and_less(), *([other] if host().has_broadcast_operands else [])]
 
 
 def names_here() -> list[str]:

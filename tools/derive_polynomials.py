@@ -154,7 +154,7 @@ def root(function: Function) -> Function:
 
 def main() -> None:
     half = float(mp.log(2) / 2) * 1.0001
-    print('"""Coefficients of `kernel.math`, from the lowest power on. Made by tools/derive_polynomials.py; do not edit."""')
+    print('"""Coefficients for math.py and circular.py, lowest power first. Made by tools/derive_polynomials.py; do not edit."""')
     print("\nfrom typing import Final\n")
     show("EXP32", polynomial(mp.exp, -half, half, 6, "f32", (1.0, 1.0)), "exp(r), |r| <= ln 2 / 2")
     show("EXP32_SHORT", polynomial(mp.exp, -half, half, 5, "f32", (1.0,)), "the same, for 2 ulp")

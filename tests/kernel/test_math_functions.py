@@ -1,4 +1,4 @@
-"""Functions of `kernel.math` against higher precision: extended precision of the machine, over all kinds of inputs."""
+"""Functions of `kernel.math` and `kernel.circular` against extended precision of the machine, over all kinds of inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from loop_runner import Array, evaluate
-from sardonyx.kernel import math
+from sardonyx.kernel import circular, math
 from sardonyx.target.target import Target
 from targets import here, here_and_less
 
@@ -46,6 +46,12 @@ def inputs(dtype: np.dtype[Any], seed: int = 0) -> Array:
     return np.concatenate([any_bits, *(values.astype(dtype) for values in ranges), np.array(special_ones, dtype)])
 
 
+def function_named(name: str) -> math.Function:
+    """The function of either module."""
+    function: math.Function = getattr(circular if hasattr(circular, name) else math, name)
+    return function
+
+
 def errors_in_ulp(actual: Array, exact: Array) -> Array:
     """The distance to the exact result in steps of the type; infinity where one is NaN or infinite and the other is not."""
     limits = np.finfo(actual.dtype)
@@ -62,7 +68,7 @@ def errors_in_ulp(actual: Array, exact: Array) -> Array:
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_function_keeps_its_error_bound_over_the_whole_range(name: str, kind: str) -> None:
     x = inputs(DTYPES[kind])
-    actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    actual = evaluate(function_named(name), x, types=[kind], out=kind)
     with np.errstate(all="ignore"):
         exact = REFERENCES[name](x.astype(Wide))
         rounded = exact.astype(actual.dtype)
@@ -88,7 +94,7 @@ def test_angles_next_to_quarter_turns_and_on_both_sides_of_the_quick_range_keep_
         [x, np.nextafter(x, DTYPES[kind].type(np.inf)), -x, random.uniform(2.0**23, 2.0**25, 5000).astype(x.dtype)]
     )
     random.shuffle(x)  # vectors in which some elements are beyond the range
-    actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    actual = evaluate(function_named(name), x, types=[kind], out=kind)
     error = errors_in_ulp(actual, REFERENCES[name](x.astype(Wide)))
     assert error.max() <= math.ULP[name][kind == "f64"]
 
@@ -96,16 +102,16 @@ def test_angles_next_to_quarter_turns_and_on_both_sides_of_the_quick_range_keep_
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 def test_the_result_of_an_angle_does_not_depend_on_the_angles_beside_it(name: str) -> None:
     x = np.linspace(-100, 100, 64)
-    alone = evaluate(getattr(math, name), x, types=["f64"], out="f64")
+    alone = evaluate(function_named(name), x, types=["f64"], out="f64")
     mixed = np.stack([x, np.full_like(x, 1e300)], axis=1).ravel()
-    np.testing.assert_array_equal(evaluate(getattr(math, name), mixed, types=["f64"], out="f64")[::2], alone)
+    np.testing.assert_array_equal(evaluate(function_named(name), mixed, types=["f64"], out="f64")[::2], alone)
 
 
 @pytest.mark.parametrize("kind", DTYPES)
 @pytest.mark.parametrize("name", ["sin", "tan", "asin", "atan", "sinh", "tanh", "asinh", "atanh", "erf", "expm1", "log1p"])
 def test_an_odd_function_keeps_the_sign_of_a_zero(name: str, kind: str) -> None:
     x = np.array([0.0, -0.0], DTYPES[kind])
-    actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    actual = evaluate(function_named(name), x, types=[kind], out=kind)
     assert (actual == 0).all()
     assert np.signbit(actual).tolist() == [False, True]
 
@@ -115,7 +121,7 @@ def test_an_odd_function_keeps_the_sign_of_a_zero(name: str, kind: str) -> None:
 def test_a_bounded_function_stays_within_its_bounds_and_reaches_them(name: str, kind: str) -> None:
     x = inputs(DTYPES[kind])
     x = x[~np.isnan(x)]
-    actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    actual = evaluate(function_named(name), x, types=[kind], out=kind)
     low = 0.0 if name == "sigmoid" else -1.0
     assert actual.min() == low
     assert actual.max() == 1.0
@@ -163,8 +169,8 @@ def test_below_normal_numbers_the_quick_exponential_is_right_or_zero(kind: str, 
 def test_every_way_of_scaling_gives_the_same_bits(kind: str, name: str, lanes: int) -> None:
     target = replace(here(8), vector_bits=32 * lanes)  # without the instruction, with fused multiplications as here
     x = inputs(DTYPES[kind], seed=1)
-    usual = evaluate(getattr(math, name), x, types=[kind], out=kind)
-    other = evaluate(getattr(math, name), x, types=[kind], out=kind, target=target)
+    usual = evaluate(function_named(name), x, types=[kind], out=kind)
+    other = evaluate(function_named(name), x, types=[kind], out=kind, target=target)
     np.testing.assert_array_equal(usual, other)
 
 
@@ -207,7 +213,7 @@ def test_power_keeps_its_error_bound(kind: str) -> None:
 @pytest.mark.parametrize("kind", DTYPES)
 def test_an_activation_is_close_to_its_formula(name: str, reference: Callable[[Array], Array], kind: str) -> None:
     x = np.concatenate([np.linspace(-30, 30, 20_001), [-1e6, 1e6, 1e30]]).astype(DTYPES[kind])
-    actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    actual = evaluate(function_named(name), x, types=[kind], out=kind)
     with np.errstate(all="ignore"):
         expected = reference(x.astype(np.float64))
     tolerance = 1e-6 if kind == "f32" else 1e-14

@@ -14,9 +14,10 @@ from sardonyx.kernel.expr import load
 from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.matmul import dot, matmul, pack
 from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, QuadPackKernel
-from sardonyx.kernel.matmul.matmul import MatMulKernel, heights, strip_vectors, tallest
+from sardonyx.kernel.matmul.matmul import MatMulKernel, fetching_rows, heights, strip_vectors, tallest, waits_for_strips
 from sardonyx.kernel.matmul.strassen import StrassenKernel, lowest_tile
-from targets import described
+from sardonyx.target.target import describe
+from targets import NEOVERSE, described
 
 PLAIN = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
 
@@ -53,6 +54,16 @@ def test_rows_known_only_at_run_time_can_make_tiles_of_every_height() -> None:
 
 def test_no_rows_still_make_a_kernel() -> None:
     assert heights(0, 6) == (1,)
+
+
+def test_tiles_wait_for_strips_with_few_sums_or_if_they_multiply_faster_than_these_come() -> None:
+    wide = described(16)
+    halves, whole = (describe(wide.triple, cpu, wide.features) for cpu in ("znver4", "znver5"))
+    assert waits_for_strips(described(8), 2)
+    assert not waits_for_strips(halves, 4)
+    assert waits_for_strips(whole, 4)
+    assert not waits_for_strips(NEOVERSE, 4)
+    assert [fetching_rows(target) for target in (described(8), halves, whole, NEOVERSE)] == [4, 4, 5, 4]
 
 
 @given(st.integers(0, 3000), st.sampled_from([4, 8, 16]), st.sampled_from(["f32", "f64"]))

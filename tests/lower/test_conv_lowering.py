@@ -13,17 +13,18 @@ from onnx import TensorProto, helper
 
 from conv_support import assert_blocked_agrees, blocked, compiled, lowered_for, model, numbers, run_guarded
 from native_support import assert_native_agrees, host_nodes, run_native, run_reference
+from sardonyx.codegen.library import KernelLibrary
 from sardonyx.compile.assemble import library
 from sardonyx.ir.dims import symbol
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.window import NarrowKernel
 from sardonyx.lower.conv import strided_pixels
-from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile
+from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile, with_row_of_taps
 from sardonyx.ops.conv.conv import conv_core
 from sardonyx.program.steps import KernelStep
 from sardonyx.target.target import Caches, Target
 from session_agreement import session
-from targets import NEOVERSE, described, here_and_less, library_for
+from targets import NEOVERSE, ZEN5, convolving, described, here, library_for
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,47 @@ def test_few_outputs_are_sums_over_lanes(x: tuple[int, ...], w: tuple[int, ...],
     # Three or four channels fill little of a vector of 16 lanes, but half of one of 8.
     few = 2 * w[0] <= library(None).target.lanes // 2
     assert any(isinstance(step.kernel, NarrowKernel) for step in program.plan.steps) is few
+
+
+@st.composite
+def first_layers(draw: st.DrawFn) -> Layer:
+    """A few input channels, whose rows of the kernel may be written out; a few output channels, which may fill half a vector."""
+    inputs, groups = draw(st.integers(1, 5)), draw(st.sampled_from((1, 1, 2)))
+    outputs = draw(st.one_of(st.integers(1, 9), st.sampled_from((16, 20, 32, 50))))
+    kernel, strides = [draw(st.integers(1, 7)) for _ in range(2)], [draw(st.integers(1, 4)) for _ in range(2)]
+    pads = [draw(st.integers(0, 3)) for _ in range(4)]
+    sizes = [max(draw(st.integers(1, most)), kernel[axis] - pads[axis] - pads[axis + 2]) for axis, most in enumerate((9, 75))]
+    dilations = [draw(st.sampled_from((1, 1, 2))), 1]
+    sizes[0] = max(sizes[0], (kernel[0] - 1) * dilations[0] + 1 - pads[0] - pads[2])
+    attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations, "group": groups}
+    batch, named = draw(st.integers(1, 2)), draw(st.booleans())
+    return Layer((batch, groups * inputs, *sizes), (groups * outputs, inputs, *kernel), draw(st.booleans()), attrs, named)
+
+
+@settings(max_examples=60, deadline=None)
+@given(first_layers())
+def test_rows_of_the_kernel_that_are_written_out_give_what_numpy_gives(layer: Layer) -> None:
+    content, feeds = layer.parts()
+    target = replace(here(16), has_whole_vectors=True)
+    lowered = lowered_for(content, target)
+    (expected,) = run_reference(content.SerializeToString(), feeds)
+    (actual,) = run_guarded(lowered, feeds, KernelLibrary(target, None))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    kernels = [step.kernel for step in lowered.steps if isinstance(step, KernelStep) and isinstance(step.kernel, ConvKernel)]
+    if layer.w[1] > 1:  # else each may be a convolution of single channels
+        assert all(kernel.paired is (2 * layer.w[0] // layer.attrs["group"] <= 16) for kernel in kernels if not kernel.single_tap)
+
+
+def test_rows_of_the_kernel_are_written_out_where_registers_hold_their_weights() -> None:
+    whole = replace(described(16), has_whole_vectors=True)
+    task = TileTask(target=whole, outputs=32, inputs=3, taps=9, columns=112, plain=True)
+    assert with_row_of_taps(ConvTile(2, 12), task, 3, deep=False) == ConvTile(2, 11, 3)
+    assert with_row_of_taps(ConvTile(2, 12), task, 11, deep=False) == ConvTile(2, 12)
+    few = replace(task, outputs=6, columns=28)
+    assert with_row_of_taps(ConvTile(1, 14), few, 5, deep=False) == ConvTile(1, 28, 5, paired=True)
+    assert not with_row_of_taps(ConvTile(1, 14), few, 5, deep=True).paired
+    for target in (described(8), replace(whole, has_whole_vectors=False)):
+        assert with_row_of_taps(ConvTile(1, 14), replace(few, target=target), 5, deep=False) == ConvTile(1, 14)
 
 
 @st.composite
@@ -282,6 +324,12 @@ def test_a_tile_leaves_few_lanes_and_pixels_over() -> None:
     assert choose_tile(unknown) == ConvTile(1, 8)
 
 
+def test_tiles_of_whole_vectors_store_few_at_once_where_sums_are_short() -> None:
+    task = TileTask(target=ZEN5, outputs=96, inputs=16, taps=1, columns=12544)
+    assert choose_tile(task) == ConvTile(2, 6)  # after 24 sums the next tile would wait for a quarter of the time of this one
+    assert choose_tile(replace(task, inputs=960)) == ConvTile(2, 8)
+
+
 @pytest.mark.parametrize(
     ("x", "w", "attrs"),
     [
@@ -411,7 +459,7 @@ def test_transposed_convolutions_with_strides_and_dilations_agree(data: st.DataO
     assert all(isinstance(step, KernelStep) for step in program.lowered.steps)
 
 
-@pytest.mark.parametrize("target", here_and_less(), ids=lambda target: f"{target.lanes} lanes")
+@pytest.mark.parametrize("target", convolving(), ids=lambda target: f"{target.lanes} lanes")
 def test_sums_over_many_channels_of_one_pixel_are_near_those_in_64_bits(target: Target) -> None:
     outputs = 64
     x, w = 1 + numbers(0, 1, 4096, 1, 1), numbers(1, outputs, 4096, 1, 1)

@@ -16,8 +16,9 @@ from native_support import assert_native_agrees, compile_native, run_native
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul.int8 import Int8MatMulKernel
+from sardonyx.kernel.quant.windows import QuadWindowKernel, has_quad_windows
 from sardonyx.program.steps import KernelStep
-from targets import names_here
+from targets import here, names_here
 
 TARGETS = st.sampled_from(names_here())
 BYTES = st.sampled_from([np.uint8, np.int8])
@@ -151,7 +152,10 @@ def _layer(groups: int) -> tuple[Any, dict[str, Array]]:
     return model(nodes, feeds, {"y": np.uint8}, constants=constants, opset=21), feeds
 
 
-@pytest.mark.parametrize(("groups", "kernel"), [(1, Int8MatMulKernel), (2, Int8MatMulKernel), (32, LoopKernel)])
+OF_CHANNELS = QuadWindowKernel if has_quad_windows(here()) else LoopKernel
+
+
+@pytest.mark.parametrize(("groups", "kernel"), [(1, Int8MatMulKernel), (2, Int8MatMulKernel), (32, OF_CHANNELS)])
 def test_a_sum_that_follows_is_part_of_the_kernel(groups: int, kernel: type[Any]) -> None:
     made, feeds = _layer(groups)
     assert_native_agrees(made, feeds)

@@ -363,10 +363,19 @@ def multiplies_ahead() -> bool:
 
 
 @pytest.fixture
-def tiny_first_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which small weights come from the second cache, too."""
+def halved_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that computes vectors of 512 bits in halves."""
     found = here()
-    library = library_for(replace(found, caches=found.caches._replace(l1d=64)))
+    library = library_for(replace(found, has_whole_vectors=not multiplies_ahead()))
+    monkeypatch.setattr(assemble, "library", lambda *_: library)
+
+
+@pytest.fixture
+def tiny_first_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, and small weights come from the second cache, too."""
+    found = here()
+    caches = found.caches._replace(l1d=64)
+    library = library_for(replace(found, caches=caches, has_whole_vectors=not multiplies_ahead()))
     monkeypatch.setattr(assemble, "library", lambda *_: library)
 
 
@@ -393,6 +402,7 @@ def test_inputs_that_are_multiplied_ahead_agree(
     assert {kernel.ahead for kernel in recurrent_kernels(layer.model()[0])} == {expected}
 
 
+@pytest.mark.usefixtures("halved_vectors")
 @pytest.mark.parametrize("op", ["GRU", "LSTM"])
 def test_workers_multiply_inputs_ahead_with_the_hidden_units_they_share(op: str) -> None:
     if not multiplies_ahead():
@@ -419,6 +429,17 @@ def test_bad_inputs_do_not_reach_earlier_times(value: float) -> None:
     assert_native_agrees(content, feeds, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_inputs_are_one_product_where_vectors_are_computed_as_fast_as_they_are_loaded(
+    whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = library_for(replace(here(), has_whole_vectors=whole or not multiplies_ahead()))
+    monkeypatch.setattr(assemble, "library", lambda *_: library)
+    kernels = recurrent_kernels(Layer("LSTM", steps=32, batch=1, inputs=128, hidden=128).model()[0])
+    assert {kernel.ahead > 0 for kernel in kernels} == {multiplies_ahead() and not whole}
+
+
+@pytest.mark.usefixtures("halved_vectors")
 @pytest.mark.parametrize(
     "options",
     [{"batch": 2}, {"lengths": True}, {"inputs": 300}, {"inputs": 8}, {"hidden": 40}, {"dtype": "float16"}, {"steps": 12}],

@@ -20,7 +20,7 @@ from sardonyx.lower.conv import conv, conv_choice
 from sardonyx.ops.indexing.layout import DOMAIN
 from sardonyx.program.steps import KernelStep, Lowered
 from sardonyx.target.target import Target
-from targets import here_and_less, library_for
+from targets import convolving, library_for
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def test_weights_that_are_no_numbers_meet_the_zeros_around_an_image(value: float
     np.testing.assert_allclose(actual, run_reference(content.SerializeToString(), feeds)[0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("target", here_and_less(), ids=lambda target: f"{target.lanes} lanes")
+@pytest.mark.parametrize("target", convolving(), ids=lambda target: f"{target.lanes} lanes")
 def test_every_target_agrees(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch, 1)
     content, feeds = Layer(2, 40, 24, (9, 14), (1, 0, 2, 1), False, (1, 1)).parts()

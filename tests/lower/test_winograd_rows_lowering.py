@@ -21,7 +21,7 @@ from sardonyx.lower.conv.winograd import is_winograd_row
 from sardonyx.lower.conv.winograd_weights import pack_winograd_rows, relative_row_error
 from sardonyx.program.steps import KernelStep, Lowered
 from sardonyx.target.target import Target
-from targets import described, here_and_less, library_for
+from targets import convolving, described, library_for
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def test_any_layer_gives_what_it_gives_in_numpy(layer: Layer) -> None:
     assert count(program.lowered) == 1
 
 
-@pytest.mark.parametrize("target", here_and_less(), ids=lambda target: f"{target.lanes} lanes")
+@pytest.mark.parametrize("target", convolving(), ids=lambda target: f"{target.lanes} lanes")
 @pytest.mark.parametrize("channels", [(40, 24), (16, 8)])
 def test_every_target_agrees(target: Target, channels: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch)
@@ -172,11 +172,14 @@ def test_weights_are_packed_in_blocks_as_they_are_as_a_whole() -> None:
     np.testing.assert_array_equal(parts, whole)
 
 
-@pytest.mark.parametrize("target", here_and_less(), ids=lambda target: f"{target.lanes} lanes")
+@pytest.mark.parametrize("target", convolving(), ids=lambda target: f"{target.lanes} lanes")
+@pytest.mark.parametrize("vectors", [1, 2])  # of output channels of a group
 @pytest.mark.parametrize("value", [0.5, np.inf])
-def test_groups_are_convolutions_of_their_own(target: Target, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_convolutions_of_their_own(
+    target: Target, vectors: int, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     force(monkeypatch)
-    inputs, outputs = 2 * target.lanes, target.lanes
+    inputs, outputs = 2 * target.lanes, vectors * target.lanes
     constants = {"w": numbers(1, 3 * outputs, inputs, 5) / np.float32(9), "b": numbers(2, 3 * outputs)}
     nodes = [helper.make_node("Conv", ["x", *constants], ["c"], pads=[2, 2], group=3), helper.make_node("Relu", ["c"], ["y"])]
     content = model(nodes, {"x": ("N", 3 * inputs, "S")}, constants)

@@ -240,8 +240,9 @@ def test_kernels_and_gates_are_packed_in_blocks(
 
 # What transforms without blocks make is small, or their sources are: a number a channel, tables of trees and of zero points.
 SMALL = {
-    "arrange_columns", "bit_votes", "depthwise_distances", "literal", "pack_block_offsets", "pack_conv_bias", "product_of_scales",
-    "signed_bits", "signed_points", "sums_of_recurrent", "terms_of_columns", "unpack_block_zero_points", "walked_nodes",
+    "arrange_columns", "bit_votes", "depthwise_distances", "literal", "pack_block_offsets", "pack_conv_bias",
+    "product_of_scales", "quad_windows", "signed_bits", "signed_points", "sums_of_recurrent", "terms_of_columns",
+    "unpack_block_zero_points", "walked_nodes",
 }  # fmt: skip
 
 

@@ -12,12 +12,12 @@ from sardonyx.target import cost
 from sardonyx.target.levels import generic
 from sardonyx.target.target import Target
 from sardonyx.target.tiles import product_rows, rows_in_registers
-from targets import NEOVERSE, described
+from targets import NEOVERSE, ZEN5, described
 
 ALL = [described(4), described(8), described(16), NEOVERSE]
 
 
-@pytest.mark.parametrize("target", ALL, ids=lambda target: target.cpu)
+@pytest.mark.parametrize("target", [*ALL, ZEN5], ids=lambda target: target.cpu)
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
 def test_sums_and_what_else_a_tile_holds_fit_the_registers(target: Target, vectors: int) -> None:
     rows = product_rows(target, vectors)

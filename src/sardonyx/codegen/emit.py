@@ -64,6 +64,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "matmul.gemv.GemvKernel": "matmul.gemv.emit_gemv_kernel",
     "quant.block_product.BlockProductKernel": "quant.block_product.emit_block_product",
     "quant.block_product.QuantizeRowsKernel": "quant.quantize_rows.emit_quantize_rows",
+    "quant.windows.QuadWindowKernel": "quant.windows.emit_quad_windows",
     "conv.conv.ConvKernel": "conv.conv.emit_conv",
     "conv.winograd.WinogradKernel": "conv.winograd.emit_winograd",
     "conv.winograd.WinogradRowKernel": "conv.winograd_rows.emit_winograd_rows",

@@ -55,6 +55,18 @@ class EpilogueEmitter:
                 known[load(number, operand.type)] = self._load(number, pointers[number], strides[number], position, mask, count)
         return known
 
+    def same(
+        self, pointers: Sequence[str], strides: Sequence[str], position: str | int, count: str | None = None
+    ) -> dict[Expr, str]:
+        """Operands that are the same in all rows, at a position of the vector axis."""
+        mask = None if count is None else self.e.mask_below(count)
+        known = self.numbers(pointers)
+        for number in self.epilogue.read:
+            operand = self.epilogue.operands[number]
+            if operand.same_rows and operand.inner != "zero":
+                known[load(number, operand.type)] = self._load(number, pointers[number], strides[number], position, mask, count)
+        return known
+
     def vector(
         self,
         sums: str,

@@ -66,10 +66,10 @@ class FunctionBuilder:
         self.declarations.add(f"declare {result} @{function}({', '.join(kind for kind, _ in arguments)})")
         return self.let(f"call {result} @{function}({', '.join(f'{kind} {value}' for kind, value in arguments)})")
 
-    def fetch_ahead(self, pointer: str) -> None:
-        """Have a line of memory brought to the second cache. The address may lie anywhere."""
+    def fetch_ahead(self, pointer: str, cache: int = 2) -> None:
+        """Have a line of memory brought to the second cache, or to the first. The address may lie anywhere."""
         self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
+        self.line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {4 - cache}, i32 1)")
 
     def label(self, name: str) -> None:
         """Start a block."""
@@ -121,6 +121,23 @@ class FunctionBuilder:
             return str(min(x, y))
         less = self.let(f"icmp slt i64 {a}, {b}", "c")
         return self.let(f"select i1 {less}, i64 {a}, i64 {b}", "i")
+
+    def indices(self, position: str, sizes: Sequence[str]) -> list[str]:
+        """The index on each axis of a position that is counted through all of them, along the last one first.
+
+        Nobody asks how long the first axis is.
+        """
+        found: list[str] = []
+        for size in reversed(sizes[1:]):
+            found.append(self.let(f"urem i64 {position}, {size}", "i"))
+            position = self.let(f"udiv i64 {position}, {size}", "i")
+        return [position, *reversed(found)] if sizes else []
+
+    def offset(self, indices: Sequence[str | int], strides: Sequence[str], start: str = "0") -> str:
+        """How many elements an index on each axis is away, counted on from `start`."""
+        for index, stride in zip(indices, strides):
+            start = self.add(start, self.mul(index, stride))
+        return start
 
     def element(self, base: str, kind: str, offset: str | int) -> str:
         """The address of an element, counted from a base pointer."""

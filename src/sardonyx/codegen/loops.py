@@ -195,20 +195,10 @@ class _LoopEmitter:
 
     def _decode(self, unit: str, axes: int) -> list[str]:
         """The index on each of the first `axes` axes of a position counted through them."""
-        indices: list[str] = []
-        rest = unit
-        for axis in range(axes - 1, -1, -1):
-            if axis == 0:
-                indices.append(rest)
-                break
-            indices.append(self.f.let(f"urem i64 {rest}, {self.sizes[axis]}", "i"))
-            rest = self.f.let(f"udiv i64 {rest}, {self.sizes[axis]}", "i")
-        return indices[::-1]
+        return self.f.indices(unit, self.sizes[:axes])
 
     def _offset(self, number: int, indices: list[str]) -> str:
-        offset = "0"
-        for axis, index in enumerate(indices):
-            offset = self.f.add(offset, self.f.mul(index, self.strides[number][axis]))
+        offset = self.f.offset(indices, self.strides[number])
         return self.f.element(self.bases[number], memory_type(self.k.operands[number].type), offset)
 
     def _axis(self, node: Expr) -> int:

@@ -11,7 +11,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sardonyx.codegen.conversions import SHORT, convert, rounded_integers, truncated, truncated_to_smallest
+from sardonyx.codegen.conversions import (
+    SHORT,
+    convert,
+    rounded_integers,
+    truncated,
+    truncated_to_smallest,
+)
+from sardonyx.codegen.counted_steps import byte_of_steps, divided_within
 from sardonyx.codegen.element_types import (
     constant,
     intrinsic_suffix,
@@ -22,10 +29,12 @@ from sardonyx.codegen.element_types import (
     wide_type,
 )
 from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.kernel.circular import RARE
 from sardonyx.kernel.exp_table import one_and_exp_by_table
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
 from sardonyx.kernel.intervals import is_within
-from sardonyx.kernel.math import RARE, one_and_exp_by_polynomial
+from sardonyx.kernel.math import one_and_exp_by_polynomial
+from sardonyx.kernel.saturation import counted_steps
 from sardonyx.kernel.truncation import truncated_by_range
 from sardonyx.target.target import Target
 
@@ -75,6 +84,8 @@ class VectorEmitter:
             return constant(node.type, node.param, self.lanes)
         if node.op in ("load", "index", "reduced"):
             raise KeyError(f"{node} must be known before its expression is written")
+        if self._narrows_to_nearest and (counted := counted_steps(node)) is not None:
+            return byte_of_steps(self, counted, known)
         if self._converts_to_nearest(node):
             return rounded_integers(self, known[node.args[0].args[0]], node.args[0].type, node.type)
         return _EMIT[node.op](self, node, [known[arg] for arg in node.args])
@@ -84,6 +95,10 @@ class VectorEmitter:
         if node.op != "cast" or node.args[0].op != "round" or node.type not in (*SHORT, "i32"):
             return False
         return self.target is not None and self.target.converts_to_nearest and is_within(node.args[0], node.type)
+
+    @property
+    def _narrows_to_nearest(self) -> bool:
+        return self.target is not None and self.target.narrows_to_nearest and self.lanes == self.target.lanes
 
     def load(self, pointer: str, kind: str, mask: str | None = None) -> str:
         """Elements from consecutive addresses; with a mask, only from those it names (0 elsewhere)."""
@@ -410,22 +425,8 @@ def _fma(e: VectorEmitter, node: Expr, args: list[str]) -> str:
 
 
 def _quotient(e: VectorEmitter, node: Expr, args: list[str]) -> str:
-    """By the inverse of the divisor, which is the same for many, and the remainder: as exact as a division, and much faster."""
     x, scale, least, most = args
-    f, kinds = e.f, e.type(node.type)
-    name = f"llvm.fma.{intrinsic_suffix(node.type, e.lanes)}"
-    by_inverse = e.target is not None and e.target.has_fma
-    bounds = [f.let(f"fmul {kinds} {bound}, {scale}") for bound in (least, most)] if by_inverse else (least, most)
-    value = x if by_inverse else f.let(f"fdiv {kinds} {x}, {scale}")
-    for comparison, bound in zip(("ogt", "olt"), bounds):
-        inside = f.let(f"fcmp {comparison} {kinds} {value}, {bound}")
-        value = e.choose(inside, value, bound, node.type)
-    if not by_inverse:
-        return value
-    inverse = f.let(f"fdiv {kinds} {constant(node.type, 1.0, e.lanes)}, {scale}")
-    near = f.let(f"fmul {kinds} {value}, {inverse}")
-    left = f.call(kinds, name, (kinds, f.let(f"fneg {kinds} {near}")), (kinds, scale), (kinds, value))
-    return f.call(kinds, name, (kinds, left), (kinds, inverse), (kinds, near))
+    return divided_within(e, x, scale, (("ogt", least), ("olt", most)), node.type)
 
 
 def _scaled(e: VectorEmitter, node: Expr, args: list[str]) -> str:

@@ -293,7 +293,7 @@ def truncated(x: Expr, type: str) -> Expr:
 
 
 def rarely(condition: Expr, usual: Expr, function: str, x: Expr) -> Expr:
-    """`usual`, or where the condition holds a function of `kernel.math.RARE`, computed only for vectors with such an element.
+    """`usual`, or where the condition holds a function of `kernel.circular.RARE`, computed only for vectors with such an element.
 
     A machine that multiplies and adds with two roundings computes that function for all of them: `usual` may rely on one.
     """

@@ -2,7 +2,7 @@
 
 Functions take and give f32 or f64. The largest error over all inputs, in units of the last place (ulp), is stated in the
 table ULP and held by a test, for machines that multiply and add with one rounding; others lose a little more. NaN, infinities
-and signs of zeros are those of IEEE 754 and C, except where a function says otherwise.
+and signs of zeros are those of IEEE 754 and C, except where a function says otherwise. Sines and the like: `kernel.circular`.
 
 f32 versions of what models spend time in (exp, log, tanh, sigmoid, erf, sin, cos) work in f32; the others compute in f64 and
 round, which vector code does faster than a scalar library.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from sardonyx.kernel import math_tables as tables
-from sardonyx.kernel.expr import Expr, binary, const, fma, lift, one_and_exp, rarely, scaled, select, sqrt, unary
+from sardonyx.kernel.expr import Expr, binary, const, fma, lift, one_and_exp, scaled, select, sqrt, unary
 
 Function: TypeAlias = Callable[[Expr], Expr]
 
@@ -43,7 +43,7 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return result
 
 
-def _through_f64(function: Function) -> Function:
+def through_f64(function: Function) -> Function:
     """The f32 form of a function that is written for f64."""
 
     def either(x: Expr) -> Expr:
@@ -53,21 +53,30 @@ def _through_f64(function: Function) -> Function:
     return either
 
 
-def _bits(x: Expr) -> Expr:
+def bits_of(x: Expr) -> Expr:
+    """The same bits as an unsigned integer."""
     return x.bitcast(_LAYOUT[x.type][2])
 
 
 def _sign_bit(x: Expr) -> Expr:
     mantissa, _, integer = _LAYOUT[x.type]
-    return _bits(x) & const(1 << (31 if mantissa == 23 else 63), integer)
+    return bits_of(x) & const(1 << (31 if mantissa == 23 else 63), integer)
 
 
 def with_sign(size: Expr, x: Expr) -> Expr:
     """A number that is not negative, with the sign of another."""
-    return (_bits(size) | _sign_bit(x)).bitcast(size.type)
+    return (bits_of(size) | _sign_bit(x)).bitcast(size.type)
 
 
-def _abs(x: Expr) -> Expr:
+def two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """A sum, and what it lost in rounding."""
+    total = a + b
+    shadow = total - a
+    return total, (a - (total - shadow)) + (b - shadow)
+
+
+def absolute(x: Expr) -> Expr:
+    """The number without its sign."""
     return unary("abs", x)
 
 
@@ -118,7 +127,7 @@ def _exp_times(x: Expr, exponent: int) -> Expr:
     _, bias, _ = _LAYOUT[x.type]
     least, most = _EXP_ENDS[x.type]
     shifted, n, r = _reduce_by_ln2(_at_most(_at_least(x, least), most), 2 * bias + exponent)
-    return scaled(_exp_polynomial(r), n + exponent if exponent else n, _bits(shifted))
+    return scaled(_exp_polynomial(r), n + exponent if exponent else n, bits_of(shifted))
 
 
 def exp_in_range(x: Expr) -> Expr:
@@ -140,7 +149,7 @@ def _exp_quick(x: Expr, ends: Sequence[int]) -> Expr:
     for end in ends:
         bound = 1.5 * 2.0**mantissa + end * (2 * bias + 1)  # 0 stands for 0, and the largest for infinity
         shifted = _at_most(shifted, bound) if end else _at_least(shifted, bound)
-    return scaled(value, n, _bits(shifted), normal=True)
+    return scaled(value, n, bits_of(shifted), normal=True)
 
 
 def exp2(x: Expr) -> Expr:
@@ -150,7 +159,7 @@ def exp2(x: Expr) -> Expr:
     magic = 1.5 * 2.0**mantissa + 2 * bias
     shifted = x + magic
     n = shifted - magic
-    return scaled(_exp_polynomial((x - n) * math.log(2)), n, _bits(shifted))
+    return scaled(_exp_polynomial((x - n) * math.log(2)), n, bits_of(shifted))
 
 
 def expm1(x: Expr) -> Expr:
@@ -158,7 +167,7 @@ def expm1(x: Expr) -> Expr:
     _, bias, _ = _LAYOUT[x.type]
     bounded = _at_most(_at_least(x, -18.0 if x.type == "f32" else -38.0), 89.0 if x.type == "f32" else 710.0)
     shifted, _, r = _reduce_by_ln2(bounded, bias - 1)
-    half = _power_of_two(_bits(shifted), x.type)  # 2**n / 2: 2**n itself may be too large
+    half = _power_of_two(bits_of(shifted), x.type)  # 2**n / 2: 2**n itself may be too large
     tail = polynomial(r, tables.EXPM1_32 if x.type == "f32" else tables.EXPM1_64)
     small = fma(r * r, tail, r)  # e**r - 1
     result = fma(half, small, half - 0.5) * 2.0
@@ -176,7 +185,7 @@ def _split_exponent(x: Expr) -> tuple[Expr, Expr]:
     x = select(tiny, x * 2.0**lifted_by, x)
     root = 0x3F3504F3 if x.type == "f32" else 0x3FE6A09E667F3BCD  # the bits of sqrt(1/2)
     # The distance to it in the exponent's place, made positive; its fraction is that of m.
-    distance = _bits(x) + const(((bias + 1) << mantissa) - root, integer)
+    distance = bits_of(x) + const(((bias + 1) << mantissa) - root, integer)
     # A whole number becomes a float below the last place of a large one.
     large = const((mantissa + bias) << mantissa, integer)
     e = ((distance >> mantissa) | large).bitcast(x.type) - (2.0**mantissa + bias + 1)
@@ -216,13 +225,13 @@ def log2(x: Expr) -> Expr:
     return _log_specials(x, fma(_log_of_parts(const(0, x.type), m), _LOG2_E, e))
 
 
-@_through_f64
+@through_f64
 def log1p(x: Expr) -> Expr:
     """log(1 + x)."""
     whole = x + 1.0
     lost = x - (whole - 1.0)  # what rounding took from x
     result = log(whole) + lost / whole
-    usual = select(_abs(x) < 2.0**-54, x, result)
+    usual = select(absolute(x) < 2.0**-54, x, result)
     return select((x > -1.0) & (x < _INF), usual, log(whole))
 
 
@@ -239,7 +248,7 @@ def erf(x: Expr) -> Expr:
         v = _at_most(_at_least(x, -ERF_LIMIT), ERF_LIMIT)
         z = v * v
         return _within_one(v * polynomial(z, tables.ERF32_TOP) / polynomial(z, tables.ERF32_BOTTOM))
-    size = _at_most(_abs(x), 6.0)
+    size = _at_most(absolute(x), 6.0)
     near = size * polynomial(size * size, tables.ERF64_NEAR)
     far = 1.0 - exp_not_positive(-(size * size)) * polynomial((size - 3.0) / (size + 3.0), tables.ERF64_FAR)
     return with_sign(select(size < 1.0, near, far), x)
@@ -251,7 +260,7 @@ def tanh(x: Expr) -> Expr:
         v = _at_most(_at_least(x, -TANH_LIMIT), TANH_LIMIT)
         z = v * v
         return _within_one(v * polynomial(z, tables.TANH32_TOP) / polynomial(z, tables.TANH32_BOTTOM))
-    t = expm1(_at_most(_abs(x), 22.0) * 2.0)
+    t = expm1(_at_most(absolute(x), 22.0) * 2.0)
     return with_sign(t / (t + 2.0), x)
 
 
@@ -296,7 +305,7 @@ def gelu_tanh(x: Expr) -> Expr:
 
 def softplus(x: Expr) -> Expr:
     """log(1 + e**x)."""
-    decay = exp_not_positive(-_abs(x))
+    decay = exp_not_positive(-absolute(x))
     rest = decay * polynomial(decay, tables.LOG1P32) if x.type == "f32" else log1p(decay)
     return _at_least(x, 0.0) + rest
 
@@ -308,248 +317,31 @@ def mish(x: Expr) -> Expr:
     return x * (n / (n + 2.0))
 
 
-# Circular functions: the angle in quarter turns is x * 2 / pi modulo 4, with 2 / pi to as many digits as the exponent asks for
-
-
-def _quarter_turns_f32(x: Expr) -> tuple[Expr, Expr]:
-    """The quadrant of an f32 angle and what is left of it (at most 1/2), in f64: products of 24 and 29 bits are exact."""
-    wide = x.cast("f64")
-    total: Expr | None = None
-    for number, piece in enumerate(tables.TWO_OVER_PI_29):
-        part = wide * piece
-        if number < 4:  # the others are below 4 for every f32
-            part = fma(unary("round", part * 0.25), -4.0, part)
-        total = part if total is None else total + part
-    assert total is not None
-    quadrant = unary("round", total)
-    return quadrant, total - quadrant
-
-
-def _two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    total = a + b
-    shadow = total - a
-    return total, (a - (total - shadow)) + (b - shadow)
-
-
-def _quarter_turns_f64(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """(quadrant, left, what left lost in rounding) of an f64 angle."""
-    # Pieces of 24 bits. Those before number j give whole turns; from j on ten of them give all the digits that matter.
-    exponent = (_bits(x) >> 52) & const(0x7FF, "u64")
-    skip = [const(value, "f64") for value in tables.TWO_OVER_PI_24]
-    # j = max(0, (E - 54) // 24), in pieces; division by 24 of numbers below 2048 as a multiplication
-    beyond = select(exponent > const(1023 + 54, "u64"), exponent - const(1023 + 54, "u64"), const(0, "u64"))
-    j = (beyond * const(2731, "u64")) >> 16
-    window = 10
-    pieces: list[Expr] = list(skip)
-    for level in (32, 16, 8, 4, 2, 1):
-        moved = (j & const(level, "u64")).ne(const(0, "u64"))
-        wanted = window + level - 1
-        zero = const(0, "f64")
-        padded = pieces + [zero] * (wanted + level - len(pieces))
-        pieces = [select(moved, padded[k + level], padded[k]) for k in range(wanted)]
-    # x * 2**(-24 j), in two factors that are normal numbers, then cut into 27 and 26 bits
-    scale_bits = j * const(24, "u64")
-    half = scale_bits >> 1
-    scaled = (
-        x * ((const(1023, "u64") - half) << 52).bitcast("f64") * ((const(1023, "u64") - (scale_bits - half)) << 52).bitcast("f64")
-    )
-    top = (_bits(scaled) & const(0xFFFFFFFFFC000000, "u64")).bitcast("f64")
-    low = scaled - top
-    total, lost = const(0, "f64"), const(0, "f64")
-    for number, piece in enumerate(pieces[:window]):
-        weighted = piece * 2.0 ** (-24 * (number + 1))
-        for half_of_x in (top, low):
-            part = half_of_x * weighted
-            if number < 4:
-                part = fma(unary("round", part * 0.25), -4.0, part)
-            total, rest = _two_sum(total, part)
-            lost = lost + rest
-        if number < 4:
-            total = fma(unary("round", total * 0.25), -4.0, total)
-    quadrant = unary("round", total)
-    left, rest = _two_sum(total - quadrant, lost)
-    again = unary("round", left)  # the lost part may have carried it over 1/2
-    return quadrant + again, left - again, rest
-
-
-def _near_angle(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """(quadrant, angle within it in radians, what that lost in rounding) of an f64 angle below NEAR: by three parts of pi / 2.
-
-    The first product and difference, rounded once, is exact: a multiple of the last bit of the first part, and below 1.
-    """
-    first, second, third = tables.HALF_PI
-    quadrant = unary("round", x * (2 / math.pi))
-    rest = fma(quadrant, -first, x)
-    part = quadrant * second
-    angle, lost = _two_sum(rest, -part)
-    return quadrant, angle, lost - fma(quadrant, third, fma(quadrant, second, -part))
-
-
-def _any_angle(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """The same of an f64 angle of any size."""
-    quadrant, left, lost = _quarter_turns_f64(x)
-    high, low, _ = tables.HALF_PI
-    angle = left * high
-    return quadrant, angle, fma(left, high, -angle) + fma(left, low, lost * high)
-
-
-def _sine_cosine(x: Expr, near: bool) -> tuple[Expr, Expr, Expr]:
-    """sin and cos of the angle within its quadrant, and the quadrant (0 to 3, as f64)."""
-    if x.type == "f32":
-        if near:
-            quadrant, angle, lost = _near_angle(x.cast("f64"))
-            r = (angle + lost).cast("f32")
-        else:
-            quadrant, left = _quarter_turns_f32(x)
-            r = (left * (math.pi / 2)).cast("f32")
-        z = r * r
-        sine = fma(r * z, polynomial(z, tables.SIN32), r)
-        cosine = fma(z * z, polynomial(z, tables.COS32), fma(z, -0.5, 1.0))
-    else:
-        quadrant, r, tail = _near_angle(x) if near else _any_angle(x)
-        total = r + tail
-        tail = tail - (total - r)
-        r = total
-        z = r * r
-        sine = r + fma(r * z, polynomial(z, tables.SIN64), fma(z * -0.5, tail, tail))
-        half = z * 0.5
-        whole = 1.0 - half
-        cosine = whole + (((1.0 - whole) - half) + fma(z * z, polynomial(z, tables.COS64), -(r * tail)))
-    phase = fma(unary("floor", quadrant * 0.25), -4.0, quadrant)
-    return sine, cosine, phase
-
-
-_NEAR: Final = 2.0**24  # angles below this are taken into their quadrant by a few operations
-_LINEAR: Final = {"f32": 2.0**-13, "f64": 2.0**-27}  # below this sin(x) and tan(x) are x
-
-
-def _shifted_sin(x: Expr, quarter: float, near: bool) -> Expr:
-    """sin of the angle moved by some quarter turns."""
-    sine, cosine, phase = _sine_cosine(x, near)
-    if quarter:
-        moved = phase + quarter
-        phase = select(moved >= 4.0, moved - 4.0, moved)
-    odd = phase.eq(1.0) | phase.eq(3.0)
-    value = select(odd, cosine, sine)
-    return select(phase >= 2.0, -value, value)
-
-
-def _sin(x: Expr, near: bool) -> Expr:
-    return select(_abs(x) < _LINEAR[x.type], x, _shifted_sin(x, 0.0, near))
-
-
-def _cos(x: Expr, near: bool) -> Expr:
-    return _shifted_sin(x, 1.0, near)
-
-
-def _tan(x: Expr, near: bool) -> Expr:
-    sine, cosine, phase = _sine_cosine(x, near)
-    odd = phase.eq(1.0) | phase.eq(3.0)
-    result = select(odd, -cosine, sine) / select(odd, sine, cosine)
-    return select(_abs(x) < _LINEAR[x.type], x, result)
-
-
-def _of_any_angle(function: Callable[[Expr, bool], Expr]) -> Function:
-    def rare(x: Expr) -> Expr:
-        return select(_abs(x) < _INF, function(x, False), x - x)
-
-    return rare
-
-
-# What `expr.rarely` computes, by name: right for every number, and slow.
-RARE: Final[dict[str, Function]] = {"sin": _of_any_angle(_sin), "cos": _of_any_angle(_cos), "tan": _of_any_angle(_tan)}
-
-
-def sin(x: Expr) -> Expr:
-    """The sine, for angles of any size; NaN of infinity."""
-    return rarely(_abs(x) >= _NEAR, _sin(x, near=True), "sin", x)
-
-
-def cos(x: Expr) -> Expr:
-    """The cosine, for angles of any size; NaN of infinity."""
-    return rarely(_abs(x) >= _NEAR, _cos(x, near=True), "cos", x)
-
-
-@_through_f64
-def tan(x: Expr) -> Expr:
-    """The tangent; NaN of infinity."""
-    return rarely(_abs(x) >= _NEAR, _tan(x, near=True), "tan", x)
-
-
-def _arcsine_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """x in f64, whether |x| >= 1/2, and asin of |x| or, if so, of sqrt((1 - |x|) / 2)."""
-    short = x.type == "f32"
-    x = x.cast("f64")
-    size = _abs(x)
-    large = size >= 0.5
-    z = select(large, (1.0 - size) * 0.5, size * size)
-    s = select(large, sqrt(z), size)
-    return x, large, fma(s * z, polynomial(z, tables.ASIN64_SHORT if short else tables.ASIN64), s)
-
-
-def asin(x: Expr) -> Expr:
-    """The angle whose sine this is; NaN outside [-1, 1]."""
-    high, low, _ = tables.HALF_PI
-    kind = x.type
-    x, large, angle = _arcsine_parts(x)
-    return with_sign(select(large, high - (angle * 2.0 - low), angle), x).cast(kind)
-
-
-def acos(x: Expr) -> Expr:
-    """The angle whose cosine this is; NaN outside [-1, 1]."""
-    high, low, _ = tables.HALF_PI
-    kind = x.type
-    x, large, angle = _arcsine_parts(x)
-    if kind == "f32":
-        start = select(large, select(x < 0.0, const(2 * high, "f64"), const(0, "f64")), const(high, "f64"))
-        return fma(with_sign(angle, x), select(large, const(2, "f64"), const(-1, "f64")), start).cast(kind)
-    small_angle = high - (with_sign(angle, x) - low)
-    double = angle * 2.0
-    large_angle = select(x < 0.0, 2 * high - (double - 2 * low), double)
-    return select(large, large_angle, small_angle)
-
-
-def atan(x: Expr) -> Expr:
-    """The angle whose tangent this is."""
-    high, low, _ = tables.HALF_PI
-    kind, coefficients = x.type, tables.ATAN64_SHORT if x.type == "f32" else tables.ATAN64
-    x = x.cast("f64")
-    size = _abs(x)
-    far, middle = size > 1 + math.sqrt(2), size > math.sqrt(2) - 1
-    top = select(far, const(-1, x.type), select(middle, size - 1.0, size))
-    bottom = select(far, size, select(middle, size + 1.0, const(1, x.type)))
-    t = top / bottom
-    z = t * t
-    start = select(far, const(high, x.type), select(middle, const(high / 2, x.type), const(0, x.type)))
-    rest = select(far, const(low, x.type), select(middle, const(low / 2, x.type), const(0, x.type)))
-    return with_sign(start + (fma(t * z, polynomial(z, coefficients), t) + rest), x).cast(kind)
-
-
 # Hyperbolic functions
 
 
-@_through_f64
+@through_f64
 def sinh(x: Expr) -> Expr:
     """The hyperbolic sine."""
-    size = _abs(x)
+    size = absolute(x)
     t = expm1(_at_most(size, 22.0))
     return with_sign(select(size > 22.0, _exp_times(size, -1), (t + t / (t + 1.0)) * 0.5), x)
 
 
-@_through_f64
+@through_f64
 def cosh(x: Expr) -> Expr:
     """The hyperbolic cosine."""
-    half = _exp_times(_abs(x), -1)
+    half = _exp_times(absolute(x), -1)
     return half + 0.25 / half
 
 
 _HUGE: Final = 2.0**54  # from here on 1 + x**2 is x**2 and 1 + x is x
 
 
-@_through_f64
+@through_f64
 def asinh(x: Expr) -> Expr:
     """The inverse hyperbolic sine."""
-    size = _abs(x)
+    size = absolute(x)
     huge = size > _HUGE
     safe = _at_most(size, _HUGE)
     near = safe + safe * safe / (1.0 + sqrt(fma(safe, safe, 1.0)))
@@ -557,7 +349,7 @@ def asinh(x: Expr) -> Expr:
     return with_sign(select(huge, result + math.log(2), result), x)
 
 
-@_through_f64
+@through_f64
 def acosh(x: Expr) -> Expr:
     """The inverse hyperbolic cosine; NaN below 1."""
     huge = x > _HUGE
@@ -566,10 +358,10 @@ def acosh(x: Expr) -> Expr:
     return select(huge, result + math.log(2), result)
 
 
-@_through_f64
+@through_f64
 def atanh(x: Expr) -> Expr:
     """The inverse hyperbolic tangent; NaN outside [-1, 1]."""
-    size = _abs(x)
+    size = absolute(x)
     return with_sign(log1p(size * 2.0 / (1.0 - size)) * 0.5, x)
 
 
@@ -586,7 +378,7 @@ def _exact_log(x: Expr) -> tuple[Expr, Expr]:
     e, m = _split_exponent(x)
     f = m - 1.0
     # s = f / (2 + f) and z = s * s, each with what rounding took
-    bottom, bottom_low = _two_sum(f, const(2, "f64"))
+    bottom, bottom_low = two_sum(f, const(2, "f64"))
     s = f / bottom
     s_low = (fma(-s, bottom, f) - s * bottom_low) / bottom
     z = s * s
@@ -594,16 +386,16 @@ def _exact_log(x: Expr) -> tuple[Expr, Expr]:
     # log(m) / 2 = s + s * t, t = z * (1/3 + z * tail)
     tail = z * polynomial(z, tables.LOG_TAIL)
     third, third_low = tables.THIRD
-    c, c_low = _two_sum(const(third, "f64"), tail)
+    c, c_low = two_sum(const(third, "f64"), tail)
     c_low = c_low + third_low
     t = z * c
     t_low = fma(z, c, -t) + fma(z, c_low, z_low * c)
     v = s * t
     v_low = fma(s, t, -v) + fma(s, t_low, s_low * t)
-    half, half_low = _two_sum(s, v)
+    half, half_low = two_sum(s, v)
     half_low = half_low + (s_low + v_low)
     high, low = tables.LN2_64
-    total, rest = _two_sum(e * high, half * 2.0)
+    total, rest = two_sum(e * high, half * 2.0)
     rest = rest + fma(half_low, 2.0, e * low)
     whole = total + rest
     return whole, rest - (whole - total)
@@ -613,7 +405,7 @@ def _power_of_size(size: Expr, y: Expr) -> Expr:
     """size**y for 0 < size < infinity, in f64."""
     whole, low = _exact_log(size)
     product = y * whole
-    rest = select(_abs(product) <= 1000.0, fma(y, whole, -product) + y * low, const(0, "f64"))
+    rest = select(absolute(product) <= 1000.0, fma(y, whole, -product) + y * low, const(0, "f64"))
     result = exp(product)
     return select(result.eq(_INF), result, fma(result, rest, result))
 
@@ -621,8 +413,8 @@ def _power_of_size(size: Expr, y: Expr) -> Expr:
 def power(x: Expr, y: Expr) -> Expr:
     """x**y for every x and y, as C's pow."""
     if x.type == "f32":
-        return _power(x, y, exp(log(_abs(x).cast("f64")) * y.cast("f64")).cast("f32"))
-    return _power(x, y, _power_of_size(_abs(x), y))
+        return _power(x, y, exp(log(absolute(x).cast("f64")) * y.cast("f64")).cast("f32"))
+    return _power(x, y, _power_of_size(absolute(x), y))
 
 
 def _power(x: Expr, y: Expr, size: Expr) -> Expr:
@@ -630,10 +422,10 @@ def _power(x: Expr, y: Expr, size: Expr) -> Expr:
     kind = x.type
     zero, infinity, one = const(0, kind), const(_INF, kind), const(1, kind)
     rising = y > 0.0
-    absolute = _abs(x)
-    size = select(absolute.eq(0.0), select(rising, zero, infinity), size)
-    size = select(absolute.eq(_INF), select(rising, infinity, zero), size)
-    size = select(absolute.eq(1.0), one, size)
+    positive = absolute(x)
+    size = select(positive.eq(0.0), select(rising, zero, infinity), size)
+    size = select(positive.eq(_INF), select(rising, infinity, zero), size)
+    size = select(positive.eq(1.0), one, size)
     whole = unary("floor", y).eq(y)
     half = y * 0.5
     odd = whole & unary("floor", half).ne(half)

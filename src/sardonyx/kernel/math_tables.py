@@ -1,4 +1,4 @@
-"""Coefficients of `kernel.math`, from the lowest power on. Made by tools/derive_polynomials.py; do not edit."""
+"""Coefficients for math.py and circular.py, lowest power first. Made by tools/derive_polynomials.py; do not edit."""
 
 from typing import Final
 

@@ -18,9 +18,8 @@ from sardonyx.ir.dims import Dim, evaluate, symbols_of
 from sardonyx.kernel.conv.conv import COMING_LINES, ConvKernel
 from sardonyx.program.steps import Address, Buffer, KernelStep, Lowered, Storage
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
-_LINE: Final = 64  # bytes
 _LEAST_BYTES: Final = 32 << 10  # fewer come quickly
 _MOST_USES: Final = 4  # of each weight: more take longer than the weights do to come
 _PARTS: Final = 2  # that a step fetches
@@ -64,7 +63,7 @@ class _Carrier:
 
 def _whole_stretches(size: int) -> int:
     """Bytes, rounded up to what is fetched at once."""
-    return -(-size // (COMING_LINES * _LINE)) * COMING_LINES * _LINE
+    return -(-size // (COMING_LINES * CACHE_LINE)) * COMING_LINES * CACHE_LINE
 
 
 def fetch_ahead(lowered: Lowered, target: Target) -> None:
@@ -119,7 +118,7 @@ def _carrier(step: KernelStep) -> _Carrier | None:
     chunk, columns, iterations = (step.arguments[kernel.arguments.position(name)] for name in names)
     if not isinstance(chunk, int) or not isinstance(columns, int) or not isinstance(iterations, int):
         return None
-    tile = iterations * COMING_LINES * _LINE
+    tile = iterations * COMING_LINES * CACHE_LINE
     unit = -(-min(chunk, columns) // kernel.pixels) * tile
     return _Carrier(step, tile, unit, _least(step.units) * unit)
 

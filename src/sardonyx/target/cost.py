@@ -21,16 +21,20 @@ _ROW_OUTPUT_TRANSFORM: Final = 28
 # Register tiles (`target.tiles`), in vector multiply-adds; the second of two numbers is for machines whose arithmetic takes
 # elements from memory, the third for those among them that compute whole vectors, as fast as elements are loaded.
 _LOAD: Final = (1.1, 0.5)  # of a vector or element
-_CONV_LOAD: Final = (1.4, 0.5, 1.15)  # pixels lie further apart
+_CONV_LOAD: Final = (1.4, 0.5, 1.07)  # pixels lie further apart
 _STEP: Final = (0.8, 0.3)  # along the depth
 _WIDENED: Final = 0.5  # of a vector of bytes, which is widened
 _TILE: Final = (150.0, 20.0)  # to begin with a tile and to end it
-_CONV_TILE: Final = (150.0, 5.0)
+_CONV_TILE: Final = (150.0, 5.0, 30.0)
+_STORED_AT_ONCE: Final = 12  # vectors: where more end together, the next tile's products wait
+_STORED_LATE: Final = 10.0  # for each of those
 # Rows of a tile of Winograd's products, by vectors: fewer take as long. The second is for whole vectors.
 _WINOGRAD_ROWS: Final = ({1: 5, 2: 3}, {1: 8, 2: 4})
 _RAGGED: Final = (10.0, 40.0)  # to store a vector of a tile that is not full
+_QUAD_PRODUCTS: Final = 200  # of bytes in a nanosecond, at least
+_QUADS: Final = 5  # of four rows, for a vector of them
 _RUN: Final = (10.0, 0.0)  # to begin with a run of a convolution's products; nothing where windows are single pixels
-_LATENCY: Final = ((0.56, 5.4), (0.3, 2.7), (0.9, 1.7))  # for each of a few sums, and for all: they wait for additions
+_LATENCY: Final = ((0.56, 5.4), (0.3, 2.7), (0.9, 1.5))  # for each of a few sums, and for all: they wait for additions
 
 
 def loop(elements: Dim, operations: int, moved: int) -> Dim:
@@ -54,8 +58,17 @@ def matmul(slots: Dim, results: Dim, operations: int, *, double: bool) -> Dim:
 
 
 def int8_matmul(slots: Dim, results: Dim, operations: int, target: Target) -> Dim:
-    """Tiles of a product of bytes: 1/230 for each product where the machine adds up four at once."""
-    return slots * (5 if target.has_int8_dot else 18) // 1000 + results * operations * 25 // 1000
+    """Tiles of a product of bytes: where the machine adds up four at once, as many a nanosecond as four times those of floats."""
+    products = slots // max(2 * target.flops_per_ns, _QUAD_PRODUCTS) if target.has_int8_dot else slots * 18 // 1000
+    return products + results * operations * 25 // 1000
+
+
+def quad_windows(vectors: Dim, dots: int, made: float, operations: int, target: Target) -> Dim:
+    """Depthwise windows of bytes: vectors of results, each of so many products of quads, and their epilogue.
+
+    `made`: lines of quads that are made for one of results, by its pixels.
+    """
+    return vectors * round((dots + _QUADS * made + operations) * 1000 * _multiply_add(target)) // 1000
 
 
 def matmul_tile(rows: int, vectors: int, depth: int, target: Target, *, ragged: bool = False) -> float:
@@ -89,7 +102,10 @@ def conv_tile(pixels: int, vectors: int, runs: int, run: int, target: Target, *,
     kind = 2 if direct and target.has_whole_vectors else int(direct)
     each, once = _LATENCY[kind]
     step = max(sums, _CONV_LOAD[kind] * (pixels + vectors), each * sums + once)
-    return (runs * (run * step + (0.0 if pointwise else _RUN[direct])) + _CONV_TILE[direct]) * _multiply_add(target)
+    ends = _CONV_TILE[kind]
+    if kind == 2:
+        ends += _STORED_LATE * max(sums - _STORED_AT_ONCE, 0)
+    return (runs * (run * step + (0.0 if pointwise else _RUN[direct])) + ends) * _multiply_add(target)
 
 
 def winograd_tile(rows: int, vectors: int, depth: int, target: Target, *, last: bool = False) -> float:

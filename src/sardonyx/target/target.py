@@ -15,6 +15,7 @@ from sardonyx.records import dataclass
 from sardonyx.target.machine import architecture_named, runtime_of
 
 NATIVE: Final = "native"  # all that the machine has
+CACHE_LINE: Final = 64  # bytes, on all machines that there is code for
 
 
 class Rates(NamedTuple):
@@ -66,6 +67,7 @@ class Target:
     has_f16_conversion: bool  # between float16 and float32
     converts_to_nearest: bool  # vectors of floats become integers by rounding to the nearest, as one instruction
     truncates_to_smallest: bool  # a float that fits no i32 is its smallest number, as one instruction has it
+    narrows_to_nearest: bool  # vectors of whole width: integers without a sign become the nearest bytes, as one instruction
     has_int8_dot: bool  # sums of four 8-bit products in 32 bits (VNNI, dotprod)
     has_byte_pairs: bool  # sums of two products of unsigned and signed bytes in 16 bits, which saturate (pmaddubsw)
     has_int8_tiles: bool  # products of small 8-bit matrices (i8mm)
@@ -127,6 +129,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
             has_f16_conversion="f16c" in has,
             converts_to_nearest=True,
             truncates_to_smallest=True,
+            narrows_to_nearest=wide,
             has_int8_dot="avx512vnni" in has or "avxvnni" in has,
             has_byte_pairs="ssse3" in has,
             has_int8_tiles=False,
@@ -158,6 +161,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
         has_f16_conversion=arm,
         converts_to_nearest=False,  # LLVM finds AArch64's instruction for a rounded float by itself
         truncates_to_smallest=False,  # but to the nearest number
+        narrows_to_nearest=False,
         has_int8_dot="dotprod" in has,
         has_byte_pairs=False,
         has_int8_tiles="i8mm" in has,

@@ -29,10 +29,9 @@ from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, 
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, Expr, load
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
 _DOTS = "dots"
-_LINE = 64  # bytes of a line of the caches
 
 _Body: TypeAlias = Callable[[str, list[str], "str | None"], list[str]]  # position, carried values, lanes that exist
 
@@ -65,6 +64,8 @@ class _AttentionEmitter(BlockEmitter):
     def __init__(self, kernel: AttentionKernel, function: FunctionBuilder, target: Target) -> None:
         super().__init__(kernel.type, function, target, kernel.columns, kernel.heights)
         self.k, f = kernel, function
+        # Where tiles take half the time, lines of a mask are waited for even if the second cache has them.
+        self.fetches_near = target.has_broadcast_operands and target.has_whole_vectors
         self.strip = self.vectors * self.lanes
         a = Loaded(f, kernel.arguments)
         self.batch, self.heads, self.queries, self.keys = a["batch"], a["heads"], a["queries"], a["keys"]
@@ -296,8 +297,8 @@ class _AttentionEmitter(BlockEmitter):
             each = f.loop(0, height)
             at = f.add(f.mul(f.add(row, each.index), moving.strides[2]), first)
             pointer = f.element(block.operands[position], kind, at)
-            for line in range(-(-width * self.lanes * size // _LINE)):
-                f.fetch_ahead(f.element(pointer, "i8", line * _LINE))
+            for line in range(-(-width * self.lanes * size // CACHE_LINE)):
+                f.fetch_ahead(f.element(pointer, "i8", line * CACHE_LINE), 1 if self.fetches_near else 2)
             f.end(each)
 
     def _row_scores(self, block: _Block, start: str, count: str) -> None:

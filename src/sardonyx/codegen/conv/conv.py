@@ -24,9 +24,9 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.kernel.conv.conv import COMING_LINES, ConvKernel
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
-_LINE = 16  # floats in a line of the cache
+_LINE = CACHE_LINE // 4  # floats
 
 
 def emit_conv(kernel: ConvKernel, name: str, target: Target) -> FunctionBuilder:
@@ -90,8 +90,8 @@ class _ConvEmitter:
         self.a = Loaded(f, kernel.arguments)
         self.operands = Operands(kernel.epilogue, f, self.a.tensors("operands"), kernel.block if kernel.dense else None)
         self.block = self._iterations_at_once() if kernel.deep else ""
-        self.whole = self._set(kernel.vectors, kernel.block)
-        same = (kernel.last_vectors, kernel.last_lanes) == (kernel.vectors, kernel.block)
+        same = kernel.paired or (kernel.last_vectors, kernel.last_lanes) == (kernel.vectors, kernel.block)
+        self.whole = self._set(kernel.vectors, kernel.last_lanes if kernel.paired else kernel.block)
         self.last = self.whole if same else self._set(kernel.last_vectors, kernel.last_lanes)
 
     def _iterations_at_once(self) -> str:
@@ -245,10 +245,8 @@ class _ConvEmitter:
     ) -> None:
         f, a, k, vectors = self.f, self.a, self.k, channels.vectors
         bias = f.element(a["bias"], "float", f.mul(position.block, k.block))
-        start = [
-            f.let(f"load {channels.vector}, ptr {f.element(bias, 'float', v * k.block)}, align 4", "b") for v in range(vectors)
-        ]
-        sums = [start[v] for v in range(vectors) for _ in range(pixels)]
+        start = [self._loaded(channels, f.element(bias, "float", v * k.block)) for v in range(vectors)]
+        sums = [start[v] for v in range(vectors) for _ in range(self._sums_of(pixels))]
         chains = self._chains(len(sums))
         sums += ["zeroinitializer"] * (len(sums) * (chains - 1))
         first = f.sub(f.mul(column, k.stride), a["left"])
@@ -280,13 +278,44 @@ class _ConvEmitter:
                 checked,
                 None,
             )
-        sums = self._joined(sums, vectors * pixels, channels.vector)
+        sums = self._apart(channels, pixels, self._joined(sums, len(sums) // chains, self._held(channels)))
         tile = [sums[v * pixels : (v + 1) * pixels] for v in range(vectors)]
 
         def pointers(v: int) -> list[str]:
             return self.operands.at(position.image, f.add(position.block, v), position.plane, position.row, column)
 
         channels.tiles.store(tile, pointers, self.operands.columns, count)
+
+    # Vectors of a tile: of a pixel, or of two
+
+    def _held(self, channels: _Set) -> str:
+        return f"<{channels.lanes * 2} x float>" if self.k.paired else channels.vector
+
+    def _sums_of(self, pixels: int) -> int:
+        """How many vectors the sums of so many pixels are."""
+        return (pixels + 1) // 2 if self.k.paired else pixels
+
+    def _loaded(self, channels: _Set, at: str) -> str:
+        """A vector of output channels, for each pixel of a pair."""
+        f = self.f
+        value = f.let(f"load {channels.vector}, ptr {at}, align 4", "w")
+        if not self.k.paired:
+            return value
+        lanes = ", ".join(f"i32 {lane}" for _ in range(2) for lane in range(channels.lanes))
+        return f.let(f"shufflevector {channels.vector} {value}, {channels.vector} poison, <{channels.lanes * 2} x i32> <{lanes}>")
+
+    def _apart(self, channels: _Set, pixels: int, sums: list[str]) -> list[str]:
+        """The sums of each pixel; of an odd number of pixels the last pair has but one."""
+        f, held = self.f, self._held(channels)
+        if not self.k.paired:
+            return sums
+        halves = [
+            f.let(f"shufflevector {held} {one}, {held} poison, <{channels.lanes} x i32> <{lanes}>")
+            for half in range(2)
+            for lanes in [", ".join(f"i32 {half * channels.lanes + lane}" for lane in range(channels.lanes))]
+            for one in sums
+        ]
+        return halves[:pixels]
 
     def _chains(self, results: int) -> int:
         """How many sums each result of a tile has: a power of two, of as many as fit in the registers beside their operands.
@@ -319,7 +348,7 @@ class _ConvEmitter:
         ahead: _Ahead | None,
     ) -> list[str]:
         """The sums after some iterations. `first` is the input column of the tile's first pixel."""
-        f, a, k, vector = self.f, self.a, self.k, channels.vector
+        f, a, k, vector = self.f, self.a, self.k, self._held(channels)
         if k.single_tap and not checked:
             return self._single_taps(channels, pixels, position, first, (begin, end), run, sums, ahead)
         reach: tuple[str | int, str] = (0, a["kernel_columns"])
@@ -339,6 +368,9 @@ class _ConvEmitter:
         at = f.mul(f.add(position.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
         source = f.element(plane, "float", at)
         row = f.element(plane_taps, "float", f.mul(high.index, row_weights))
+        if k.row_taps:
+            values = self._row_of_taps(channels, pixels, f.element(source, "float", first), row, list(high.carry))
+            return f.end(iteration, f.end(deep, f.end(high, values)))
         wide = f.loop(*reach, carry=[(vector, value) for value in high.carry])
         taps = f.element(row, "float", f.mul(wide.index, run * channels.width))
         at = f.add(first, f.mul(wide.index, a["column_dilation"]))
@@ -355,6 +387,47 @@ class _ConvEmitter:
         step_of = self._step_of(channels, pixels, x if checked else [])
         values = in_steps(f, run, vector, list(wide.carry), moving, step_of, len(sums) // (channels.vectors * pixels))
         return f.end(iteration, f.end(deep, f.end(high, f.end(wide, values))))
+
+    def _row_of_taps(self, channels: _Set, pixels: int, x: str, weights: str, sums: list[str]) -> list[str]:
+        """The sums after a row of the kernel: every element of x is loaded once, and meets all pixels that it is a tap of."""
+        f, k, vector, vectors = self.f, self.k, self._held(channels), channels.vectors
+        each = self._sums_of(pixels)
+        w = [
+            [self._loaded(channels, f.element(weights, "float", first + v * channels.lanes)) for v in range(vectors)]
+            for first in range(0, k.row_taps * channels.width, channels.width)
+        ]
+        values, last = list(sums), (pixels - 1) * k.stride + k.row_taps - 1
+        for column in range((each - 1) * k.stride + k.row_taps):
+            taps = [tap for tap in range(k.row_taps) if column >= tap and (column - tap) % k.stride == 0]
+            meeting = [((column - tap) // k.stride, tap) for tap in taps if (column - tap) // k.stride < each]
+            if not meeting:
+                continue
+            beside = column + each * k.stride  # of the second pixels; behind the last one's window nothing is read
+            value = self._element(channels, x, column, beside if k.paired and beside <= last else column)
+            for p, tap in meeting:
+                for v in range(vectors):
+                    number = (tap * vectors * each + v * each + p) % len(values)
+                    values[number] = f.call(
+                        vector, f"llvm.fmuladd.v{vector[1:].split()[0]}f32", (vector, value), (vector, w[tap][v]),
+                        (vector, values[number]),
+                    )  # fmt: skip
+        return values
+
+    def _element(self, channels: _Set, x: str, column: int, beside: int) -> str:
+        """An element in all lanes, or one for each pixel of a pair."""
+        f, vector = self.f, self._held(channels)
+        lanes = channels.lanes * (2 if self.k.paired else 1)
+
+        def broadcast(at: int) -> str:
+            element = f.let(f"load float, ptr {f.element(x, 'float', at)}, align 4", "x")
+            one = f.let(f"insertelement {vector} poison, float {element}, i32 0")
+            return f.let(f"shufflevector {vector} {one}, {vector} poison, <{lanes} x i32> zeroinitializer")
+
+        value = broadcast(column)
+        if beside == column:
+            return value
+        second = ", ".join(f"i1 {int(lane >= channels.lanes)}" for lane in range(lanes))
+        return f.let(f"select <{lanes} x i1> <{second}>, {vector} {broadcast(beside)}, {vector} {value}")
 
     def _single_taps(
         self,

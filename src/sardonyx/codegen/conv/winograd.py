@@ -24,9 +24,9 @@ from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel, axis_taps
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
-_LINE: Final = 16  # floats of a cache line
+_LINE: Final = CACHE_LINE // 4  # floats
 
 
 def emit_winograd(kernel: WinogradKernel, name: str, target: Target) -> FunctionBuilder:

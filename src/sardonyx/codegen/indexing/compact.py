@@ -118,11 +118,7 @@ def _coordinates(
     length = sizes[-1]
     rest = f.let(f"udiv i64 {first}, {length}", "i")
     end = f.mul(f.add(rest, 1), length)
-    outer: list[str] = []
-    for size in reversed(sizes[1:-1]):
-        outer.insert(0, f.let(f"urem i64 {rest}, {size}", "i"))
-        rest = f.let(f"udiv i64 {rest}, {size}", "i")
-    outer.insert(0, rest)
+    outer = f.indices(rest, sizes[:-1]) or [rest]
     each = f.loop(0, count, 1, [("i64", end), *(("i64", index) for index in outer)])
     position = f.let(f"load i64, ptr {f.element(collected, 'i64', each.index)}, align 8")
     head, move, here = f.fresh("head"), f.fresh("move"), f.fresh("here")

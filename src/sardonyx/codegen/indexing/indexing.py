@@ -63,10 +63,7 @@ class _IndexEmitter:
             stop = f.min(f.add(start, piece), size)
             rest = f.let(f"udiv i64 {rest}, {pieces}", "i")
         offsets = ["0"] * (2 + k.indices)  # of near, far and the indices
-        for axis in range(decoded - 1, -1, -1):
-            index = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.sizes[axis]}", "i")
-            if axis:
-                rest = f.let(f"udiv i64 {rest}, {self.sizes[axis]}", "i")
+        for axis, index in enumerate(f.indices(rest, self.sizes[:decoded])):
             offsets = self._moved(offsets, axis, index)
         loops: list[Loop] = []
         for axis in range(k.parallel, k.axes):

@@ -29,12 +29,8 @@ def emit_short_rows_kernel(kernel: ShortRowsKernel, name: str, target: Target) -
     unit = f.loop("%begin", "%end")
     start = f.mul(f.let(f"urem i64 {unit.index}, {pieces}", "i"), PIECE)
     rest = f.let(f"udiv i64 {unit.index}, {pieces}", "i")
-    read, written = "0", "0"
-    for axis in range(kernel.outer - 2, -1, -1):
-        index = rest if axis == 0 else f.let(f"urem i64 {rest}, {sizes[axis]}", "i")
-        if axis:
-            rest = f.let(f"udiv i64 {rest}, {sizes[axis]}", "i")
-        read, written = f.add(read, f.mul(index, reads[axis])), f.add(written, f.mul(index, writes[axis]))
+    indices = f.indices(rest, sizes[:-1])
+    read, written = f.offset(indices, reads), f.offset(indices, writes)
     source, made = f.element(source, "i8", read), f.element(made, "i8", written)
     row = f.loop(start, f.min(f.add(start, PIECE), rows))
     first, into = (f.element(base, "i8", f.mul(row.index, own[-1])) for base, own in ((source, reads), (made, writes)))

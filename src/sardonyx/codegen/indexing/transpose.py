@@ -71,13 +71,8 @@ def emit_transpose_kernel(kernel: TransposeKernel, name: str, target: Target) ->
     rest = f.let(f"udiv i64 {unit.index}, {column_blocks}", "i")
     row_block = f.let(f"urem i64 {rest}, {row_blocks}", "i")
     rest = f.let(f"udiv i64 {rest}, {row_blocks}", "i")
-    read, written = "0", "0"
-    for axis in range(kernel.outer - 1, -1, -1):
-        index = rest if axis == 0 else f.let(f"urem i64 {rest}, {outer[axis]}", "i")
-        if axis:
-            rest = f.let(f"udiv i64 {rest}, {outer[axis]}", "i")
-        read = f.add(read, f.mul(index, source_outer[axis]))
-        written = f.add(written, f.mul(index, result_outer[axis]))
+    indices = f.indices(rest, outer)
+    read, written = f.offset(indices, source_outer), f.offset(indices, result_outer)
     from_, to = f.element(source, element, read), f.element(result, element, written)
     first_row, first_column = f.mul(row_block, BLOCK_ROWS), f.mul(column_block, BLOCK_COLUMNS)
     row_stop = f.min(f.add(first_row, BLOCK_ROWS), rows)

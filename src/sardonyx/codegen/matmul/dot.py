@@ -74,14 +74,11 @@ class _DotEmitter:
         if self.batch:
             row = f.let(f"urem i64 {rest}, {self.rows}", "i")
             rest = f.let(f"udiv i64 {rest}, {self.rows}", "i")
-            for size in reversed(self.batch[1:]):
-                indices.insert(0, f.let(f"urem i64 {rest}, {size}", "i"))
-                rest = f.let(f"udiv i64 {rest}, {size}", "i")
-            indices.insert(0, rest)
-        a = f.element(self.a, memory_type(self.k.a_type), self._offset(indices, self.a_batch, row, self.a_row))
-        b = f.element(self.b, memory_type(self.k.b_type), self._offset(indices, self.b_batch, "0", "0"))
+            indices = f.indices(rest, self.batch)
+        a = f.element(self.a, memory_type(self.k.a_type), f.offset(indices, self.a_batch, f.mul(row, self.a_row)))
+        b = f.element(self.b, memory_type(self.k.b_type), f.offset(indices, self.b_batch))
         pointers = [
-            f.element(base, memory_type(operand.type), self._offset(indices, batch, row, stride))
+            f.element(base, memory_type(operand.type), f.offset(indices, batch, f.mul(row, stride)))
             for (base, batch, stride, _), operand in zip(self.operands, self.k.epilogue.operands)
         ]
         stop = f.min(f.add(column, width), self.columns)
@@ -96,12 +93,6 @@ class _DotEmitter:
             self.epilogue.vector(sums, self.k.type, pointers, strides, block.index, known=known, count=count)
             f.end(block)
         f.end(unit)
-
-    def _offset(self, indices: list[str], batch: list[str], row: str, row_stride: str) -> str:
-        offset = self.f.mul(row, row_stride)
-        for index, stride in zip(indices, batch):
-            offset = self.f.add(offset, self.f.mul(index, stride))
-        return offset
 
     def _sums(self, a: str, b: str, count: str | None) -> str:
         f, kind = self.f, self.e.type(self.k.type)

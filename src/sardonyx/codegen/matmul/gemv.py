@@ -27,13 +27,12 @@ from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, FLOATS
 from sardonyx.kernel.matmul.gemv import UNIT, GemvKernel
 from sardonyx.kernel.matmul.matmul import vector_lanes
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
 _SUMS: Final = 4096  # of a piece, all rows together: they stay in the first cache
 _AT_ONCE: Final = {False: 6, True: 8}  # rows of B, at most; more of them if they are prefetched
 _FACTORS: Final = 12  # elements of A that registers hold
 _TOGETHER: Final = 2  # vectors of columns
-_LINE: Final = 64  # bytes of the cache
 
 
 def emit_gemv_kernel(kernel: GemvKernel, name: str, target: Target) -> FunctionBuilder:
@@ -67,7 +66,7 @@ class _GemvEmitter:
         self.held = self._sums_on_stack("held") if kernel.deep else ""
 
     def _sums_on_stack(self, hint: str) -> str:
-        return self.f.let(f"alloca [{self.k.rows * self.between} x {self.element}], align {_LINE}", hint)
+        return self.f.let(f"alloca [{self.k.rows * self.between} x {self.element}], align {CACHE_LINE}", hint)
 
     def emit(self) -> None:
         f = self.f
@@ -80,9 +79,9 @@ class _GemvEmitter:
         first = f.let(f"select i1 {below}, i64 0, i64 {first}", "i")
         start = f.mul(first, UNIT)
         stop = f.min(f.mul(f.sub("%end", before), UNIT), self.columns)
-        indices = self._indices(matrix.index)
-        a = f.element(self.a, self.element, self._offset(indices, self.a_batch))
-        b = f.element(self.b, self.b_element, self._offset(indices, self.b_batch))
+        indices = f.indices(matrix.index, self.batch)
+        a = f.element(self.a, self.element, f.offset(indices, self.a_batch))
+        b = f.element(self.b, self.b_element, f.offset(indices, self.b_batch))
         piece = f.loop(start, stop, self.width)
         count = f.min(f.sub(stop, piece.index), self.width)
         self._sum_up(a, f.element(b, self.b_element, piece.index), count)
@@ -90,21 +89,6 @@ class _GemvEmitter:
             self._store(row, indices, piece.index, count)
         f.end(piece)
         f.end(matrix)
-
-    def _indices(self, matrix: str) -> list[str]:
-        """The index of a matrix on each batch axis."""
-        f, rest = self.f, matrix
-        indices: list[str] = []
-        for size in reversed(self.batch[1:]):
-            indices.insert(0, f.let(f"urem i64 {rest}, {size}", "i"))
-            rest = f.let(f"udiv i64 {rest}, {size}", "i")
-        return [rest, *indices] if self.batch else []
-
-    def _offset(self, indices: list[str], strides: list[str]) -> str:
-        offset = "0"
-        for index, stride in zip(indices, strides):
-            offset = self.f.add(offset, self.f.mul(index, stride))
-        return offset
 
     # The sums of a piece
 
@@ -175,7 +159,7 @@ class _GemvEmitter:
             if k.fetches:
                 for start in starts:
                     following = f.element(start, self.b_element, ahead)
-                    for line in range(0, bytes_, _LINE):
+                    for line in range(0, bytes_, CACHE_LINE):
                         f.fetch_ahead(f.element(following, "i8", line))
             for vector in range(vectors):
                 values = [self._load_b(f.element(start, self.b_element, vector * self.lanes), mask) for start in starts]
@@ -212,7 +196,7 @@ class _GemvEmitter:
         """The epilogue of a row of the piece."""
         f, k = self.f, self.k
         pointers = [
-            f.element(base, memory_type(operand.type), f.add(self._offset(indices, batch), f.mul(stride, row)))
+            f.element(base, memory_type(operand.type), f.add(f.offset(indices, batch), f.mul(stride, row)))
             for (base, batch, stride, _), operand in zip(self.operands, k.epilogue.operands)
         ]
         known = self.epilogue.uniform(pointers)

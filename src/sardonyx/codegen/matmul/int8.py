@@ -237,12 +237,7 @@ class _QuadPackEmitter:
         unit = f.loop("%begin", "%end")
         strip = f.let(f"urem i64 {unit.index}, {strips}", "i")
         rest = f.let(f"udiv i64 {unit.index}, {strips}", "i")
-        offset = "0"
-        for axis in range(len(self.batch) - 1, -1, -1):
-            index = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.batch[axis]}", "i")
-            offset = f.add(offset, f.mul(index, self.batch_strides[axis]))
-            if axis:
-                rest = f.let(f"udiv i64 {rest}, {self.batch[axis]}", "i")
+        offset = f.offset(f.indices(rest, self.batch), self.batch_strides)
         target = f.element(self.target, self.element, f.mul(f.mul(unit.index, elements), self.strip))
         sums = f.element(self.sums, "i32", f.mul(unit.index, self.strip))
         for number in range(self.k.vectors):

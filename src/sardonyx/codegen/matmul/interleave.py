@@ -49,13 +49,8 @@ def emit_interleave_kernel(kernel: InterleaveKernel, name: str, target: Target) 
     start = f.mul(f.let(f"urem i64 {unit.index}, {chunks}", "i"), CHUNK)
     stop = f.min(f.add(start, CHUNK), rows)
     rest = f.let(f"udiv i64 {unit.index}, {chunks}", "i")
-    read, written = "0", "0"
-    for axis in range(kernel.outer - 1, -1, -1):
-        index = rest if axis == 0 else f.let(f"urem i64 {rest}, {outer[axis]}", "i")
-        if axis:
-            rest = f.let(f"udiv i64 {rest}, {outer[axis]}", "i")
-        read = f.add(read, f.mul(index, source_outer[axis]))
-        written = f.add(written, f.mul(index, result_outer[axis]))
+    indices = f.indices(rest, outer)
+    read, written = f.offset(indices, source_outer), f.offset(indices, result_outer)
     columns = [f.element(source, element, f.add(read, f.mul(column_stride, number))) for number in range(kernel.count)]
     to = f.element(result, element, written)
     whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-lanes}", "i"))

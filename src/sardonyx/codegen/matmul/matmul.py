@@ -24,9 +24,9 @@ from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, FLOATS
-from sardonyx.kernel.matmul.matmul import FETCHING_ROWS, MatMulKernel, vector_lanes
+from sardonyx.kernel.matmul.matmul import MatMulKernel, fetching_rows, vector_lanes
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
 _UNROLL: Final = 4  # of low tiles
 _TALL: Final = 12  # sums from which on a tile takes one k at a time: with more, loads are moved up and sums leave their registers
@@ -34,7 +34,6 @@ _SHORT: Final = 6  # operations up to which an epilogue is written out for every
 _FEW_CONSTANTS: Final = 2  # that may take registers from the sums of a tile
 _CHAINS: Final = 8  # sums in flight that keep the multipliers busy
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
-_LINE: Final = 64  # bytes of the cache
 
 
 def emit_matmul_kernel(kernel: MatMulKernel, name: str, target: Target) -> FunctionBuilder:
@@ -177,7 +176,7 @@ class MatMulEmitter:
         """What a tile brings to the cache: a share of the next strip, of the last one what is there already."""
         f, (number, tiles) = self.f, share
         row_bytes = self.strip * BITS[self.k.b_type] // 8
-        bytes_ = f.min(f.let(f"udiv i64 {f.add(tiles, row_bytes - 1)}, {tiles}", "i"), str(_LINE))
+        bytes_ = f.min(f.let(f"udiv i64 {f.add(tiles, row_bytes - 1)}, {tiles}", "i"), str(CACHE_LINE))
         is_last = f.let(f"icmp sge i64 {f.add(strip, 1)}, {self.ceildiv(self.columns, self.strip)}", "c")
         start = f.mul(f.add(f.mul(number, bytes_), row_bytes), self.depth)
         return f.element(b, "i8", f.let(f"select i1 {is_last}, i64 0, i64 {start}", "i")), bytes_
@@ -206,18 +205,11 @@ class MatMulEmitter:
             return [], unit
         within = f.let(f"urem i64 {unit}, {tiles}", "i")
         rest = f.let(f"udiv i64 {unit}, {tiles}", "i")
-        indices: list[str] = []
-        for size in reversed(self.batch[1:]):
-            indices.append(f.let(f"urem i64 {rest}, {size}", "i"))
-            rest = f.let(f"udiv i64 {rest}, {size}", "i")
-        return [rest, *reversed(indices)], within
+        return f.indices(rest, self.batch), within
 
     def offset_of(self, batch: list[str], strides: list[str], row: str, row_stride: str) -> str:
         """How many elements on a row of a matrix begins."""
-        offset = self.f.mul(row, row_stride)
-        for index, stride in zip(batch, strides):
-            offset = self.f.add(offset, self.f.mul(index, stride))
-        return offset
+        return self.f.offset(batch, strides, self.f.mul(row, row_stride))
 
     def _switch(self, height: str, names: dict[int, str]) -> None:
         """Go to the code for the height, or for the next one above."""
@@ -281,7 +273,7 @@ class MatMulEmitter:
             masks = [self.e.mask_below(f.sub(count, number * self.lanes)) for number in range(vectors)]
         offsets, starts = self.row_pointers(height, actual, a, exact)
         sums = [constant(self.k.type, 0, self.lanes)] * (size * sets)
-        fetches = self.k.fetches and height >= FETCHING_ROWS
+        fetches = self.k.fetches and height >= fetching_rows(self.target)
         moving = [b, *starts, self.ahead[0]] if fetches else [b, *starts]
         sums = self.accumulate(TileLoop(size, sets, unroll, offsets, masks, fetches), moving, sums)
         add = "fadd" if self.k.type in FLOATS else "add"

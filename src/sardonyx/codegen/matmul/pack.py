@@ -69,12 +69,7 @@ class _PackEmitter:
         above = f.let(f"udiv i64 {unit.index}, {pieces}", "i")  # strips lie one after the other, through all matrices
         strip = f.let(f"urem i64 {above}, {strips}", "i")
         rest = f.let(f"udiv i64 {above}, {strips}", "i")
-        offset = "0"
-        for axis in range(len(self.batch) - 1, -1, -1):
-            index = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.batch[axis]}", "i")
-            offset = f.add(offset, f.mul(index, self.batch_strides[axis]))
-            if axis:
-                rest = f.let(f"udiv i64 {rest}, {self.batch[axis]}", "i")
+        offset = f.offset(f.indices(rest, self.batch), self.batch_strides)
         start = f.mul(piece, DEPTH)
         stop = f.min(f.add(start, DEPTH), self.depth)
         target = f.element(self.target, self.type, f.mul(f.mul(above, self.depth), self.strip))

@@ -21,6 +21,7 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import MatMulEmitter
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
+from sardonyx.kernel.matmul.matmul import waits_for_strips
 from sardonyx.kernel.matmul.strassen import MOST_APART, MOST_BLOCKS, PRODUCTS, SUMS, StrassenKernel
 from sardonyx.target.target import Target
 
@@ -276,6 +277,19 @@ class _StrassenEmitter(MatMulEmitter):
         size = f.mul(self.half_depth, self.strip * _FLOAT_BYTES // _PARTS)
         return f.let(f"select i1 {is_wanted}, ptr {f.element(ahead, 'i8', f.mul(part, size))}, ptr {otherwise}", "p")
 
+    def _following(self, run: _Run, block: str, otherwise: str) -> str:
+        """What a tile over the whole depth fetches: where few rows are computed plainly, a part of the next strip."""
+        if not waits_for_strips(self.target, self.k.vectors):
+            return otherwise
+        f = self.f
+        is_part = f.let(f"icmp slt i64 {block}, {_PARTS}", "c")
+        is_within = f.let(f"icmp slt i64 {f.add(run.strip, 1)}, {self.ceildiv(self.columns, self.strip)}", "c")
+        is_plain = f.let(f"xor i1 {self.pairs_up}, true", "c")
+        is_wanted = f.let(f"and i1 {is_plain}, {f.let(f'and i1 {is_part}, {is_within}', 'c')}", "c")
+        part = f.mul(f.mul(self.depth, self.strip * _FLOAT_BYTES // _PARTS), block)
+        ahead = f.element(f.element(otherwise, "float", self.b_stride), "i8", part)
+        return f.let(f"select i1 {is_wanted}, ptr {ahead}, ptr {otherwise}", "p")
+
     def _tile_of(self, height: str, arguments: TileArguments, *more: tuple[str, str]) -> None:
         heights = self.k.heights
         self.tiles_of.call_any(self.plain_tile, height, range(heights[0], heights[-1] + 1), arguments, *more)
@@ -299,7 +313,7 @@ class _StrassenEmitter(MatMulEmitter):
         f.label(store)
         done = f.let(f"phi i1 [ false, %{before} ], [ {is_finite}, %{combined} ]", "c")
         quarter = f.loop(0, f.let(f"select i1 {self.pairs_up}, i64 {_QUARTERS}, i64 1", "i"))
-        self._quarter(run, block, quarter.index, done)
+        self._quarter(run, block, quarter.index, done, number.index)
         f.end(quarter)
         f.end(number)
 
@@ -322,7 +336,7 @@ class _StrassenEmitter(MatMulEmitter):
         ordered = f.let(f"fcmp ord {vector} {kept}, zeroinitializer")
         return f.call("i1", f"llvm.vector.reduce.and.v{self.lanes}i1", (f"<{self.lanes} x i1>", ordered))
 
-    def _quarter(self, run: _Run, block: _Block, number: str, done: str) -> None:
+    def _quarter(self, run: _Run, block: _Block, number: str, done: str, in_run: str) -> None:
         """Compute a part of C if that is not done, and store it."""
         f = self.f
         is_right = f.let(f"trunc i64 {number} to i1", "c")
@@ -345,7 +359,7 @@ class _StrassenEmitter(MatMulEmitter):
             b=f.let(f"select i1 {is_right}, ptr {right}, ptr {left}", "p"),
             depth=self.depth,
         )
-        self._tile_of(block.height, arguments, ("ptr", arguments.b))
+        self._tile_of(block.height, arguments, ("ptr", self._following(run, in_run, arguments.b)))
         f.branch(ready)
         f.label(ready)
         # The middle row of an odd number is stored in the upper half, and is the first of the lower one.

@@ -20,10 +20,10 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS
 from sardonyx.records import dataclass
+from sardonyx.target.target import CACHE_LINE
 
 _UNROLL: Final = 4
 _MANY_SUMS: Final = 12  # in flight that need not be unrolled
-_LINE: Final = 64  # bytes of the cache
 _QUARTERS: Final = 4
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
 _PARAMETERS: Final = (
@@ -203,7 +203,7 @@ class _TileEmitter:
         """Bring what is needed later to the second cache: a quarter of what so many rows of the strip are."""
         f, bytes_ = self.f, self._fetched_bytes
         at = f.element(ahead, "i8", f.mul(k, bytes_))
-        for line in range(0, bytes_ * rows, _LINE):
+        for line in range(0, bytes_ * rows, CACHE_LINE):
             f.fetch_ahead(f.element(at, "i8", line))
 
     def _weights(self, b: list[str], strips: list[str]) -> list[str]:

@@ -8,7 +8,6 @@ for unit in begin .. end:                      (batch entry, channel, plane, row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 from typing import Final
 
@@ -87,14 +86,8 @@ class _MaxIndicesEmitter:
         taps = []
         for tap in product(*(range(count) for count in k.kernel)):
             apart = [index * dilation for index, dilation in zip(tap, k.dilation)]
-            taps.append((self._offset(apart, self.strides[2:]), self._offset(apart, self.numbering)))
+            taps.append((self.f.offset(apart, self.strides[2:]), self.f.offset(apart, self.numbering)))
         return taps
-
-    def _offset(self, indices: Sequence[str | int], strides: Sequence[str]) -> str:
-        total = "0"
-        for index, stride in zip(indices, strides):
-            total = self.f.add(total, self.f.mul(index, stride))
-        return total
 
     def _either(self, x: str, starts: list[str], ranges: list[tuple[str, str]], taps: list[tuple[str, str]]) -> tuple[str, str]:
         """A window that lies inside as a whole in unrolled code, others by loops."""
@@ -107,8 +100,8 @@ class _MaxIndicesEmitter:
         unrolled, loops, done = f.fresh("unrolled"), f.fresh("loops"), f.fresh("done")
         f.branch_if(whole, unrolled, loops)
         f.label(unrolled)
-        base = f.element(x, memory_type(k.source), self._offset(starts, self.strides[2:]))
-        first = self._offset(starts, self.numbering)
+        base = f.element(x, memory_type(k.source), self.f.offset(starts, self.strides[2:]))
+        first = self.f.offset(starts, self.numbering)
         best = self._value(base, taps[0][0])
         where = f.add(first, taps[0][1])
         for offset, number in taps[1:]:

@@ -28,11 +28,10 @@ from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords, dot_pairs, sum_halfwords
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.quant.block_product import PAIRS, WORD, BlockProductKernel, dots_of, has_planes, keeps_sums
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
 _WORDS_AT_ONCE: Final = 8  # of a block that are written out; longer blocks have a loop
 _AHEAD: Final = 2048  # bytes of weights that few rows have brought from memory meanwhile
-_LINE: Final = 64  # bytes
 _FEW_ROWS: Final = 2  # whose sums always stay in registers, and whose words are written out
 _CHAINS: Final = 4  # sums of integers at most that do not wait for each other
 _DOTS_OF_CHAIN: Final = 8  # dot products of a block that a further sum is worth
@@ -95,7 +94,7 @@ class _BlockProductEmitter:
         f.line(f"switch i64 {height}, label {names[k.heights[-1]]} [ {' '.join(cases)} ]")
         for each, name in names.items():
             f.label(name)
-            beside = [f.element(base, "float", self._offset(indices, row, own)) for base, own in (self.scales, self.corrections)]
+            beside = [f.element(base, "float", f.offset([*indices, row], own)) for base, own in (self.scales, self.corrections)]
             self._tile(each, self._row_pointers(each, indices, row, height), beside, weights, scales, offsets)
             f.branch(summed)
         f.label(summed)
@@ -113,12 +112,7 @@ class _BlockProductEmitter:
         unit = f.loop("%begin", "%end")
         block, rest = self._divided(unit.index, row_blocks)
         strip, rest = self._divided(rest, strips)
-        indices: list[str] = []
-        for size in reversed(self.batch[1:]):
-            index, rest = self._divided(rest, size)
-            indices.insert(0, index)
-        if self.batch:
-            indices.insert(0, rest)
+        indices = f.indices(rest, self.batch)
         row = f.add(f.mul(block, base), f.min(block, higher))
         is_higher = f.let(f"icmp slt i64 {block}, {higher}", "c")
         height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
@@ -132,19 +126,13 @@ class _BlockProductEmitter:
     def _divided(self, number: str, by: str) -> tuple[str, str]:
         return self.f.let(f"urem i64 {number}, {by}", "i"), self.f.let(f"udiv i64 {number}, {by}", "i")
 
-    def _offset(self, indices: list[str], row: str, strides: list[str]) -> str:
-        offset = "0"
-        for index, stride in zip([*indices, row], strides):
-            offset = self.f.add(offset, self.f.mul(index, stride))
-        return offset
-
     def _row_pointers(self, height: int, indices: list[str], row: str, actual: str) -> list[str]:
         """The levels of each row of a tile; beyond the last row that exists it is repeated."""
         f, (base, strides) = self.f, self.levels
         last = f.sub(actual, 1)
         exact = height == 1 or height - 1 in self.k.heights or height == self.k.heights[0]
         rows = [f.add(row, number if exact else f.min(number, last)) for number in range(height)]
-        return [f.element(base, f"i{self.k.level_bits}", self._offset(indices, each, strides)) for each in rows]
+        return [f.element(base, f"i{self.k.level_bits}", self.f.offset([*indices, each], strides)) for each in rows]
 
     # One tile
 
@@ -192,7 +180,7 @@ class _BlockProductEmitter:
     def _fetch_ahead(self, weights: str, scales: str) -> None:
         """Few rows take as long as their weights take to come, and the machine by itself stops at the end of every page."""
         f = self.f
-        for line in range(0, self.k.words * self.lanes * 4, _LINE):
+        for line in range(0, self.k.words * self.lanes * 4, CACHE_LINE):
             f.fetch_ahead(f.element(weights, "i8", _AHEAD + line))
         f.fetch_ahead(f.element(scales, "i8", _AHEAD // self.k.words))
 
@@ -322,7 +310,7 @@ class _BlockProductEmitter:
         epilogue = EpilogueEmitter(k.epilogue, f, self.lanes, self.target)
         strides = [stride for _, stride in self.operands]
         starts = [
-            f.element(tensor.base, memory_type(operand.type), self._offset(indices, row, tensor.strides[:-1]))
+            f.element(tensor.base, memory_type(operand.type), self.f.offset([*indices, row], tensor.strides[:-1]))
             for (tensor, _), operand in zip(self.operands, k.epilogue.operands)
         ]
         count = f.sub(self.columns, column)

@@ -31,11 +31,10 @@ from sardonyx.kernel.expr import BITS, Expr, walk
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.rnn.rnn import RecurrentKernel, RecurrentPass, tile_sizes
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
 _TOGETHER: Final = 2  # places of a tile whose gates are computed at once: more gain nothing
 _TILES: Final = 4  # of rows that are multiplied by half of the gates before the others
-_LINE: Final = 64  # bytes of a line of the caches
 _BYTE_TILES: Final = (4, 2, 1)  # heights, of sums of integers
 
 
@@ -423,7 +422,7 @@ class _RecurrentEmitter:
         rows = f.loop(0, height)
         index = f.add(row, rows.index)
         at = self._projected_at(step, self._time(step, index)[1], index, f.mul(block, self.lanes))
-        for line in range(0, count * self.k.gates * self.lanes * self.bytes, _LINE):
+        for line in range(0, count * self.k.gates * self.lanes * self.bytes, CACHE_LINE):
             f.fetch_ahead(f.element(at, "i8", line))
         f.end(rows)
 

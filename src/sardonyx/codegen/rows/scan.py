@@ -32,12 +32,8 @@ def emit_scan_kernel(kernel: ScanKernel, name: str, target: Target) -> FunctionB
     unit = f.loop("%begin", "%end")
     first = f.mul(f.let(f"urem i64 {unit.index}, {runs}", "i"), lanes)
     rest = f.let(f"udiv i64 {unit.index}, {runs}", "i")
-    offsets = [f.mul(first, "1" if kernel.vectors else side[3]) for side in sides]
-    for axis in range(kernel.outer - 1, -1, -1):
-        index = rest if axis == 0 else f.let(f"urem i64 {rest}, {outer[axis]}", "i")
-        if axis:
-            rest = f.let(f"udiv i64 {rest}, {outer[axis]}", "i")
-        offsets = [f.add(offset, f.mul(index, side[1][axis])) for offset, side in zip(offsets, sides)]
+    indices = f.indices(rest, outer)
+    offsets = [f.offset(indices, side[1], f.mul(first, "1" if kernel.vectors else side[3])) for side in sides]
     source, result = (f.element(side[0], element, offset) for side, offset in zip(sides, offsets))
     if kernel.by_rows:
         count = f.min(f.sub(inner, first), lanes)

@@ -49,13 +49,9 @@ class RowSelection:
 
     def row(self, number: str) -> RowPointers:
         """The row of a unit."""
-        f, rest = self.f, number
-        offsets = ["0"] * 3
-        for axis in range(self.k.outer - 1, -1, -1):
-            index = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.outer[axis]}", "i")
-            if axis:
-                rest = f.let(f"udiv i64 {rest}, {self.outer[axis]}", "i")
-            offsets = [f.add(offset, f.mul(index, side[1][axis])) for offset, side in zip(offsets, self.sides)]
+        f = self.f
+        indices = f.indices(number, self.outer)
+        offsets = [f.offset(indices, side[1]) for side in self.sides]
         kinds = (self.element, self.element, "i64")
         return RowPointers(*(f.element(side[0], kind, offset) for side, kind, offset in zip(self.sides, kinds, offsets)))
 

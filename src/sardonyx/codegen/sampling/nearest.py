@@ -28,15 +28,11 @@ def emit_nearest_kernel(kernel: NearestKernel, name: str, target: Target) -> Fun
     start = f.mul(f.let(f"urem i64 {unit.index}, {pieces}", "i"), PIECE)
     stop = f.min(f.add(start, PIECE), points)
     rest = f.let(f"udiv i64 {unit.index}, {pieces}", "i")
-    read, written = "0", "0"
-    for axis in range(kernel.outer - 1, -1, -1):
-        index = rest if axis == 0 else f.let(f"urem i64 {rest}, {sizes[axis]}", "i")
-        if axis:
-            rest = f.let(f"udiv i64 {rest}, {sizes[axis]}", "i")
-        written = f.add(written, f.mul(index, target_strides[axis]))
-        if kernel.lines and axis == kernel.outer - 1:
-            index = f.let(f"load i64, ptr {f.element(a['lines'], 'i64', index)}, align 8", "i")
-        read = f.add(read, f.mul(index, source_strides[axis]))
+    indices = f.indices(rest, sizes)
+    written = f.offset(indices, target_strides)
+    if kernel.lines:
+        indices[-1] = f.let(f"load i64, ptr {f.element(a['lines'], 'i64', indices[-1])}, align 8", "i")
+    read = f.offset(indices, source_strides)
     row, made = f.element(source, element, read), f.element(target_rows, element, written)
 
     def move(first: str, count: int) -> None:

@@ -37,13 +37,8 @@ class _ResampleEmitter:
         if k.rows:
             point = f.let(f"urem i64 {rest}, {self.points}", "i")
             rest = f.let(f"udiv i64 {rest}, {self.points}", "i")
-        read, written = "0", "0"
-        for axis in range(k.outer - 1, -1, -1):
-            index = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.outer[axis]}", "i")
-            if axis:
-                rest = f.let(f"udiv i64 {rest}, {self.outer[axis]}", "i")
-            read = f.add(read, f.mul(index, self.source_outer[axis]))
-            written = f.add(written, f.mul(index, self.target_outer[axis]))
+        indices = f.indices(rest, self.outer)
+        read, written = f.offset(indices, self.source_outer), f.offset(indices, self.target_outer)
         source = f.element(self.source, memory_type(k.source), read)
         target = f.element(self.target, memory_type(k.target), written)
         if k.rows:

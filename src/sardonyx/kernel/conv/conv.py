@@ -7,6 +7,10 @@ which is multiplied with `vectors` vectors of packed weights.
     blocked input   a run is the channels of one block at one pixel
     plain input     (a first layer with few channels) a run is one element, an iteration is a channel
 
+Of plain input, a row of the kernel may be written out (`row_taps`): every element is loaded once for all pixels that it is a tap
+of, and the weights of the row stay in registers. Where output channels fill half a vector, vectors hold two pixels then
+(`paired`): the first half of a tile's pixels, and beside them the second.
+
 A unit is a chunk of a row for one set of output channels. Units of a set follow each other, so that its weights stay in the
 cache; where a whole image does not, or weights are small, `banded` units do all sets for a *band* of chunks before the next band.
 Workers then have pixels of their own, and find in their caches what they computed of the layer before.
@@ -72,6 +76,8 @@ class ConvKernel:
     ahead: int  # lines of the next set's weights that every tap fetches into the cache
     epilogue: Epilogue
     deep: bool = False  # results are sums of so many products that they are summed up in blocks
+    row_taps: int = 0  # of a kernel row that is written out (plain input); 0: kernel columns are a loop
+    paired: bool = False  # each vector has the sums of two pixels (one set of half a block, a row that is written out)
 
     @cached_property
     def key(self) -> str:

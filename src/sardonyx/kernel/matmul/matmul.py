@@ -39,7 +39,9 @@ _MOST_ROWS: Final = {1: 12, 2: 8, 3: 8, 4: 6}  # of a tile, by vectors: with mor
 _USUAL_DEPTH: Final = 256  # if it is not known
 _SHORT_DEPTH: Final = 1024  # products that are added up one after the other
 _FEWEST_ROWS: Final = 4  # fewer wait for B to come from memory, in strips of any width
-FETCHING_ROWS: Final = 4  # of a tile from which on it fetches: fewer take no longer than their own strip does to come
+_FETCHING_ROWS: Final = (4, 5)  # see `fetching_rows`; the second is for machines that compute whole vectors
+_FEW_SUMS: Final = 16  # of a tile: with fewer, what a core has in flight takes less time than B from beyond the second cache
+_FLOAT_BYTES: Final = 4
 _EQUAL: Final = 1.001  # estimates that are no further apart
 _MARGIN: Final = (
     1.03  # by so much other strips must be faster than those that are best for many rows: weights are packed for these
@@ -118,7 +120,7 @@ class MatMulKernel:
     epilogue: Epilogue
     deep: bool = False  # the depth may be long: it is summed up in blocks
     grouped: bool = False  # the batch axis counts groups; a table of tiles says which rows each has (`kernel.matmul.experts`)
-    fetches: bool = False  # tiles of `FETCHING_ROWS` and more bring the next strip of B to the second cache meanwhile
+    fetches: bool = False  # tiles of `fetching_rows` and more bring the next strip of B to the second cache meanwhile
 
     def __post_init__(self) -> None:
         if self.fetches and (self.b != "packed" or self.grouped or not self.unit_depth):
@@ -162,6 +164,20 @@ class MatMulKernel:
 def is_deep(type: str, depth: Dim) -> bool:
     """Whether sums over a depth may be so long that they lose digits in one chain of additions."""
     return type == "f32" and not (isinstance(depth, int) and depth <= _SHORT_DEPTH)
+
+
+def fetching_rows(target: Target) -> int:
+    """Rows of a tile from which on it fetches: fewer take no longer than their own strip does to come."""
+    return _FETCHING_ROWS[target.has_broadcast_operands and target.has_whole_vectors]
+
+
+def waits_for_strips(target: Target, vectors: int) -> bool:
+    """Whether a tile is held up by a strip that comes from beyond the second cache: it has too few products in flight to hide
+    that, or takes the strip faster than the last cache gives it."""
+    rows = tallest(target, vectors)
+    if rows * vectors < _FEW_SUMS:
+        return True
+    return target.flops_per_ns * _FLOAT_BYTES > 2 * rows * target.shared_cache_bytes_per_ns
 
 
 def heights(rows: Dim, tallest_: int) -> tuple[int, ...]:

@@ -35,7 +35,7 @@ from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 from sardonyx.target.tiles import rows_in_registers
 
 LevelBits: TypeAlias = Literal[8, 16]
@@ -45,7 +45,6 @@ Dots: TypeAlias = Literal["bytes", "pairs", "halfwords"]
 WORD: Final = 32  # bits
 PAIRS: Final = {2: 32, 4: 8}  # sums of two products that 16 bits hold, by the bits of a weight
 HALFWORDS: Final = (0, 2, 1, 3)  # which of four activations stands where, if they have 16 bits
-_LINE: Final = 64  # bytes
 MOST_ROWS: Final = 12  # of any tile: it reads so many scales, whatever rows exist
 _ROUNDED: Final = (1, 2, 4, 8)  # heights of tiles that are made if the number of rows is not known; and the tallest
 
@@ -87,8 +86,8 @@ def tallest(bits: int, level_bits: int, target: Target) -> int:
 
 def level_stride(levels: int, level_bits: int) -> int:
     """Levels from one row to the next: an odd number of lines, so that rows of a tile share no sets of the first cache."""
-    lines = -(-levels * level_bits // (8 * _LINE)) | 1
-    return lines * _LINE * 8 // level_bits
+    lines = -(-levels * level_bits // (8 * CACHE_LINE)) | 1
+    return lines * CACHE_LINE * 8 // level_bits
 
 
 def heights(rows: Dim, most: int) -> tuple[int, ...]:

@@ -33,6 +33,7 @@ from sardonyx.lower.views import transposed, with_axes
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
+from sardonyx.target.target import CACHE_LINE
 
 _TIME_FIRST: Final = (0, 2, 1, 3)  # how a result with four axes lies: heads are mostly put beside each other next
 MANY: Final = 6  # queries from which on it pays to pack the keys
@@ -40,7 +41,6 @@ _MASKED_SCORES: Final = 2  # a mode of storing scores: with masks; 0 is as they 
 _PROBABILITIES: Final = 3
 _PACKS_VALUES: Final = 96  # queries of a head of V from which on it pays to pack that, too
 _COPIES_VALUES: Final = 48  # queries from which on the kernel that does not pack keys copies V
-_LINE: Final = 64  # bytes of a line of the caches
 _FEWEST_UNITS: Final = 8  # of the kernel that does not: its blocks are larger, and workers should have some each
 
 
@@ -349,7 +349,7 @@ def _lies_in_lines(ctx: LowerContext, v: View, kind: str) -> bool:
     Lines so far apart share few sets of the first cache: every tile reads them from the second one.
     """
     strip = strip_vectors(ctx.target) * vector_lanes(kind, ctx.target)
-    return strip * BITS[kind] // 8 <= _LINE and v.strides[2] != strip
+    return strip * BITS[kind] // 8 <= CACHE_LINE and v.strides[2] != strip
 
 
 def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim, name: str) -> View:

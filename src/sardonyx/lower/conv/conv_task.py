@@ -17,7 +17,7 @@ from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.matmul.matmul import is_deep
 from sardonyx.lower.conv import conv_weights
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_view, flattened
-from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, TileTask, choose_tile
+from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, TileTask, choose_tile, with_row_of_taps
 from sardonyx.lower.conv.row_sums import wanted_row_sums
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue
@@ -26,6 +26,7 @@ from sardonyx.lower.lowering import LowerContext
 from sardonyx.program.steps import Address, Buffer, KernelStep, View, whole
 from sardonyx.records import dataclass
 from sardonyx.target import cost
+from sardonyx.target.target import CACHE_LINE
 from sardonyx.target.tiles import rows_in_registers
 
 Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2", "winograd4", "winograd_rows"]
@@ -35,7 +36,7 @@ _BAND_PIXELS: Final = 80  # of an image, at least
 _FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
 _USUAL_TILES: Final = 4  # of a set, that fetch weights ahead, if it is not known how many there are
 _FAR_AWAY: Final = 64 << 10  # bytes of weights from which on they are not in the first cache
-_LINE: Final = 16  # floats in a line of the cache
+_LINE: Final = CACHE_LINE // 4  # floats
 _NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
 _USUAL_SIDE: Final = 224  # of an image whose size is not known
 _WINDOW_PIXELS: Final = 14  # of a depthwise tile or one of a pool, at most
@@ -201,7 +202,8 @@ class Task(Blocks):
         """
         weights, geometry, block = self.weights, self.geometry, self.block
         blocks = -(-weights.outputs // block)
-        tile = self._tile(geometry.out[2], plain=True)
+        deep = is_deep("f32", weights.inputs * geometry.taps)
+        tile = self._tile(geometry.out[2], plain=True, deep=deep)
         x = self._surrounded(tile)
         kernel = ConvKernel(
             block=block,
@@ -221,7 +223,9 @@ class Task(Blocks):
             banded=self._division(geometry, tile).band > 0,
             ahead=0,
             epilogue=self.epilogue.for_kernel([own[-1] for own in self.operand_strides]),
-            deep=is_deep("f32", weights.inputs * geometry.taps),
+            deep=deep,
+            row_taps=tile.row_taps,
+            paired=tile.paired,
         )
         sets = self.sets(tile)
         packed = self._packed(sets, 0)
@@ -273,19 +277,21 @@ class Task(Blocks):
 
     # Parts of the steps
 
-    def _tile(self, columns: Dim, *, borders: bool = False, plain: bool = False) -> ConvTile:
-        weights = self.weights
-        return choose_tile(
-            TileTask(
-                target=self.ctx.target,
-                outputs=weights.outputs,
-                inputs=weights.inputs,
-                taps=self.geometry.taps,
-                columns=columns,
-                borders=borders,
-                plain=plain,
-            )
+    def _tile(self, columns: Dim, *, borders: bool = False, plain: bool = False, deep: bool = False) -> ConvTile:
+        weights, geometry = self.weights, self.geometry
+        task = TileTask(
+            target=self.ctx.target,
+            outputs=weights.outputs,
+            inputs=weights.inputs,
+            taps=geometry.taps,
+            columns=columns,
+            borders=borders,
+            plain=plain,
         )
+        tile = choose_tile(task)
+        if not plain or geometry.dilation[2] != 1:
+            return tile
+        return with_row_of_taps(tile, task, geometry.kernel[2], deep=deep)
 
     def _conv_step(
         self,
@@ -379,9 +385,10 @@ class Task(Blocks):
         return dense_blocks(self.ctx, self.x)
 
     def last_lanes(self, tile: ConvTile) -> int:
-        """The lanes of the last block's vectors: half as many take half the time, if there are no more channels."""
+        """The lanes of the last block's vectors: half, if that is enough and takes half the time, or if two pixels share one."""
         left = self.weights.outputs % self.block
         halves = tile.vectors == 1 and self.ctx.target.has_faster_half_vectors and 0 < left <= self.block // 2
+        halves = halves or tile.paired
         return self.block // 2 if halves else self.block
 
     def sets(self, tile: ConvTile) -> conv_weights.Sets:

@@ -21,6 +21,9 @@ ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
 _MOST_PIXELS: Final = {1: 14, 2: 12, 3: 8, 4: 6}  # of a tile, by vectors: with more the code grows, and is no faster
 _MOST_AT_BORDERS: Final = 11  # tiles there keep a pointer for every pixel: long ones run out of registers for those
 _MARGIN: Final = 1.02  # by so much wider tiles must be faster
+_MOST_PAIRS: Final = 16  # of pixels of a tile
+_FEWEST_SUMS: Final = 12  # that do not wait for each other
+_BESIDE_WEIGHTS: Final = 3  # registers of a tile besides sums and the weights of a row of the kernel
 
 
 def most_pixels(target: Target, vectors: int) -> int:
@@ -34,6 +37,8 @@ class ConvTile:
 
     vectors: int
     pixels: int
+    row_taps: int = 0  # of a row of the kernel that is written out
+    paired: bool = False  # two pixels in a vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,3 +91,29 @@ def choose_tile(task: TileTask) -> ConvTile:
         pixels = min(sizes, key=lambda pixels, vectors=vectors: task.time(vectors, pixels))  # type: ignore[misc]
         found.setdefault(task.time(vectors, pixels), ConvTile(vectors, pixels))
     return next(tile for time, tile in found.items() if time <= min(found) * _MARGIN)
+
+
+def with_row_of_taps(tile: ConvTile, task: TileTask, taps: int, *, deep: bool) -> ConvTile:
+    """The tile for plain input: where registers hold the weights of a row of the kernel as well, that is written out.
+
+    Where loads take as long as products, an element is loaded once for all its products then. Channels that fill half a vector
+    at most take half as many products, if two pixels share a vector.
+    """
+    target = task.target
+    if not (target.has_broadcast_operands and target.has_whole_vectors):
+        return tile
+    left = target.registers - _BESIDE_WEIGHTS
+    if 2 * task.outputs <= target.lanes and left > taps and not deep:
+        pixels = ANY_WIDTH_PIXELS
+        if isinstance(task.columns, int):
+            pixels = _even(task.columns, 2 * min(left - taps, _MOST_PAIRS))
+        return ConvTile(1, pixels, taps, paired=True)
+    most = min(left // tile.vectors - taps, tile.pixels)
+    if most * tile.vectors < _FEWEST_SUMS:
+        return tile
+    return ConvTile(tile.vectors, _even(task.columns, most) if isinstance(task.columns, int) else most, taps)
+
+
+def _even(count: int, most: int) -> int:
+    """The size of nearly equal parts."""
+    return max(-(-count // max(-(-count // most), 1)), 1)

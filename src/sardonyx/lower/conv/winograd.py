@@ -19,12 +19,12 @@ from sardonyx.program.constants import Transform
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 from sardonyx.target.tiles import rows_in_registers
 
 _FEW_TILES: Final = 28  # from so many tiles of a block on, fetching the weights again for every block takes no time
 _MOST_TAPS: Final = 27  # kernels of 3 x 3 that a kernel is taken apart into, at most: a worker's memory holds tiles for each
-_LINE: Final = 16  # floats of a cache line
+_LINE: Final = CACHE_LINE // 4  # floats
 _SPARE: Final = 3  # registers: an element, loaded once for several vectors, and those without which sums go to the stack
 
 

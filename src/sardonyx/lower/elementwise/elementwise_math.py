@@ -6,7 +6,7 @@ They mean what `ops/elementwise/elementwise_math.py` and `ops/matmul/contrib_fus
 from __future__ import annotations
 
 from sardonyx.ir.graph import Node
-from sardonyx.kernel import math
+from sardonyx.kernel import circular, math
 from sardonyx.kernel.expr import FLOATS, UNSIGNED, Expr, clamp, const, maximum, minimum, select, sqrt, unary
 from sardonyx.lower.elementwise.cast import as_processor
 from sardonyx.lower.registry import elementwise
@@ -75,32 +75,32 @@ def erf(x: Expr) -> Expr:
 
 @elementwise("Sin", since=7)
 def sin(x: Expr) -> Expr:
-    return math.sin(x)
+    return circular.sin(x)
 
 
 @elementwise("Cos", since=7)
 def cos(x: Expr) -> Expr:
-    return math.cos(x)
+    return circular.cos(x)
 
 
 @elementwise("Tan", since=7)
 def tan(x: Expr) -> Expr:
-    return math.tan(x)
+    return circular.tan(x)
 
 
 @elementwise("Asin", since=7)
 def asin(x: Expr) -> Expr:
-    return math.asin(x)
+    return circular.asin(x)
 
 
 @elementwise("Acos", since=7)
 def acos(x: Expr) -> Expr:
-    return math.acos(x)
+    return circular.acos(x)
 
 
 @elementwise("Atan", since=7)
 def atan(x: Expr) -> Expr:
-    return math.atan(x)
+    return circular.atan(x)
 
 
 @elementwise("Sinh", since=9)

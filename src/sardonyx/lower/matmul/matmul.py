@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import FLOATS, Expr, clamp, const, load
 from sardonyx.kernel.matmul.pairs import multiplies_pairs
 from sardonyx.lower.derived import is_fixed
-from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
+from sardonyx.lower.epilogue import GroupEpilogue, OperandNumber, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.matmul.depth_parts import DepthPart, depth_parts
 from sardonyx.lower.matmul.pairs import PairProduct
 from sardonyx.lower.matmul.product import Product, as_matrices, with_known_rows
 from sardonyx.lower.matmul.strassen import StrassenProduct, in_entries
@@ -130,9 +131,14 @@ def lower_product(
     assert node is not None
     assert group.shape is not None
     kind = compute_type(a.buffer.dtype.name)
+    *parts, last = depth_parts(a, b, product(group.shape[:-1]), kind, ctx.target, halves=_takes_halves(node))
+    before = _sums_of_parts(ctx, group, parts, kind) if parts and ctx.escaping(group) else None
 
-    def root(operand: Callable[[Value], int]) -> dict[Value, Expr]:
-        value = accumulator(kind) * const(alpha, kind)
+    def root(operand: OperandNumber) -> dict[Value, Expr]:
+        value = accumulator(kind)
+        if before is not None:
+            value = value + load(operand(before), kind)
+        value = value * const(alpha, kind)
         if c is not None:
             ctx.check_broadcast(ctx.shape(c), ctx.shape(node.outputs[0]))
             value = value + load(operand(c), ctx.dtype(c).name).cast(kind) * const(beta, kind)
@@ -141,11 +147,40 @@ def lower_product(
         return {node.outputs[0]: value}
 
     epilogue = group_epilogue(ctx, group, root)
-    if not epilogue.stores:
-        return
-    a, b, shape, operand_strides = as_matrices(a, b, epilogue, group.shape)
+    if epilogue.stores:
+        _lower_part(ctx, group, last, epilogue)
+
+
+def _takes_halves(node: Node) -> bool:
+    """Whether the product may be computed by Strassen's algorithm."""
+    return bool(attribute_values(node).get("_halves"))
+
+
+def _sums_of_parts(ctx: LowerContext, group: Group, parts: Sequence[DepthPart], kind: str) -> View:
+    """The steps of all parts of the depth but the last; their sum."""
+    assert group.shape is not None
+    before: View | None = None
+    for part in parts:
+        total = ctx.scratch(dtypes.from_name(kind), group.shape, "sums of a part of the depth")
+        value = accumulator(kind)
+        views = (total,) if before is None else (before, total)
+        if before is not None:
+            value = value + load(0, kind)
+        _lower_part(ctx, group, part, GroupEpilogue(views, ((len(views) - 1, value),)))
+        before = total
+    assert before is not None
+    return before
+
+
+def _lower_part(ctx: LowerContext, group: Group, part: DepthPart, epilogue: GroupEpilogue) -> None:
+    """The steps of a product, or of a part of its depth."""
+    node = group.root
+    assert node is not None
+    assert group.shape is not None
+    kind = compute_type(part.a.buffer.dtype.name)
+    a, b, shape, operand_strides = as_matrices(part.a, part.b, epilogue, group.shape)
     a, shape, operand_strides = with_known_rows(a, b, shape, operand_strides)
-    if attribute_values(node).get("_halves"):
+    if _takes_halves(node):
         a, shape, operand_strides = in_entries(ctx, _input(node, 0), a, shape, operand_strides)
         StrassenProduct(ctx, group, a, b, epilogue, shape, operand_strides, kind).lower()
         return

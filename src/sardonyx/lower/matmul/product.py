@@ -18,15 +18,16 @@ from sardonyx.kernel.matmul.dot import units as dot_units
 from sardonyx.kernel.matmul.gemv import MOST_ROWS, GemvKernel
 from sardonyx.kernel.matmul.gemv import units as gemv_units
 from sardonyx.kernel.matmul.matmul import (
-    FETCHING_ROWS,
     MatMulKernel,
     Source,
+    fetching_rows,
     heights,
     is_deep,
     strip_vectors,
     tallest,
     units,
     vector_lanes,
+    waits_for_strips,
 )
 from sardonyx.kernel.matmul.pack import Order, PackKernel
 from sardonyx.kernel.matmul.pack import units as pack_units
@@ -49,7 +50,6 @@ _PACK_BYTES: Final = 192 << 10  # of such a B from which on packing it pays: sma
 _FAR: Final = 4  # times the second cache: so large must a B be whose rows lie far from each other
 _FEW: Final = 3  # rows or columns up to which a product is a sum along the depth
 _MANY_ROWS: Final = 16  # that fill a tile, whatever its height
-_FEW_SUMS: Final = 16  # of a tile: with fewer, what a core has in flight takes less time than B from beyond the second cache
 _MANY_TILES: Final = 32  # of a strip: to wait for it in the first one is little then
 _SHARED_PART: Final = 8  # of the last cache is what rows of A may take of it
 
@@ -309,9 +309,9 @@ class Product:
         return dim_max(blocks, 1)
 
     def _waits_for_strips(self, vectors: int) -> bool:
-        """Whether B is known to come from beyond the second cache, and tiles have too few products in flight to hide that."""
+        """Whether B is known to come from beyond the second cache, and tiles are held up by that."""
         target = self.ctx.target
-        return self._is_larger(target.caches.l2 // 2) and tallest(target, vectors) * vectors < _FEW_SUMS
+        return self._is_larger(target.caches.l2 // 2) and waits_for_strips(target, vectors)
 
     def _few_rows(self, b: Columns, rows: Dim) -> int:
         """How many rows of A are so few that rows of B are better read from end to end; 0 if there are more."""
@@ -339,7 +339,7 @@ class Product:
         """The kernel of a product in tiles."""
         most = tallest(self.ctx.target, b.vectors)
         possible = heights(rows, most)
-        fetches = possible[-1] >= FETCHING_ROWS and self.constant and b.source == "packed" and is_unit(a, -1)
+        fetches = possible[-1] >= fetching_rows(self.ctx.target) and self.constant and b.source == "packed" and is_unit(a, -1)
         return MatMulKernel(
             type=self.kind,
             b_type=b.type,

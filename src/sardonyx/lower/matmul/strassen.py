@@ -23,8 +23,10 @@ from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.matmul.product import Columns, Product, is_unit
 from sardonyx.lower.views import sliced, without_axes
 from sardonyx.program.steps import Address, View
+from sardonyx.target.target import Target
 
 LEAST_ROWS: Final = 32  # of an entry
+_LEAST_IN_ALL: Final = (32, 56)  # rows of all entries; the second is for machines that compute whole vectors (`least_in_all`)
 _SEQUENCES: Final = 3  # axes: entries, rows, columns
 LEAST_DEPTH: Final = 256
 # Of the time of a product's multiplications about 1/13 is saved, 2 * columns / 13 of them for each element of A. Magnitudes and
@@ -37,6 +39,15 @@ _SAMPLED_COLUMNS: Final = 4  # of a strip
 _MOST_UNLIKE: Final = 32.0
 _A_IN_CACHE: Final = 4  # times the second cache: rows and their sums are read fast enough from beyond it,
 _A_IN_SHARED_CACHE: Final = 8  # as long as they take no more than this part of the last cache
+
+
+def least_in_all(target: Target) -> int:
+    """Rows of all entries from which on it pays.
+
+    Where whole vectors are computed weights come slower than few rows use them. Plain products bring them in time; of seven
+    products, which have half as many tiles each, every first one waits.
+    """
+    return _LEAST_IN_ALL[target.has_broadcast_operands and target.has_whole_vectors]
 
 
 def in_entries(
@@ -91,7 +102,9 @@ class StrassenProduct(Product):
             return 0
         if depth // 2 * self.strip * _FLOAT_BYTES > self.ctx.target.caches.l2 // 2:
             return 0
-        many = dim_min(floordiv(self.rows, LEAST_ROWS), 1)
+        many, least = dim_min(floordiv(self.rows, LEAST_ROWS), 1), least_in_all(self.ctx.target)
+        if least > LEAST_ROWS:
+            many = many * dim_min(floordiv(product(self.shape[:-1]), least), 1)
         return many if many != 0 and self._columns_are_alike() else 0
 
     def _columns_are_alike(self) -> bool:

@@ -264,7 +264,8 @@ class Terms:
         self.ctx, self.group = ctx, group
         self.left, self.right, self.bias = a, b, bias
         self.depth: Dim = 0  # how many products a sum has
-        self.takes_distances = False  # the products are of A's bytes as they are with distances of B to its zero points
+        self.takes_distances = False  # the products are with distances of B to its zero points
+        self.flips_a = True  # A's bytes have the sign that the machine wants
 
     # What a product or a convolution has to tell
 
@@ -293,7 +294,7 @@ class Terms:
     def sum(self, operand: OperandNumber) -> Expr:
         """The sum of products of distances to the zero points, and the bias."""
         total = accumulator("i32")
-        a_offset = 0 if self.takes_distances else offset_of_a(self.left.type, self.ctx.target)
+        a_offset = offset_of_a(self.left.type, self.ctx.target) if self.flips_a else 0
         a_zero = self._zero_point(self.left.zero_point, a_offset)
         b_zero = 0 if self.takes_distances else self._zero_point(self.right.zero_point, offset_of_b(self.right.type))
         zero_point = self.right.zero_point

@@ -45,6 +45,7 @@ from sardonyx.lower.quant.integer_product import (
 )
 from sardonyx.lower.quant.quant import saturated
 from sardonyx.lower.quant.quant_matmul import BYTES, factor, zero_point
+from sardonyx.lower.quant.windows import fits_quads, quad_window_step
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import transposed
 from sardonyx.program.steps import View, element_count
@@ -149,7 +150,7 @@ class _Convolution(Terms):
         self.is_last = bool(attrs.get("channels_last"))
         view = self._ordered(ctx.view(image))
         super().__init__(ctx, group, Quantized(view, image_zero), Quantized(ctx.view(kernels), kernel_zero), bias)
-        self.kernels = ctx.view(kernels)
+        self.kernels, self.kernel_zero = ctx.view(kernels), kernel_zero
         self.groups: int = attrs.get("group") or 1
         self.count, self.channels, *window = (size for size in self.kernels.shape if isinstance(size, int))
         missing = SPATIAL - len(window)
@@ -159,8 +160,11 @@ class _Convolution(Terms):
         ctx.check_equal(view.shape[-1], self.groups * self.channels)
         fixed = is_fixed(self.kernels) and (kernel_zero is None or is_fixed(ctx.view(kernel_zero)))
         self.takes_distances = fixed and self._is_depthwise
+        known = kernel_zero is None or ctx.constant_data(kernel_zero) is not None
+        self.takes_quads = self.takes_distances and known and fits_quads(self.geometry, ctx.target)
+        self.flips_a = self.takes_quads or not self.takes_distances
         self.each = element_depth(ctx.target)
-        self.image, self.is_filled = self._image()
+        self.image, self.is_filled = (self._in_order(), False) if self.takes_quads else self._image()
         column_taps, width = self.geometry.kernel[2], view.shape[-1]
         # A row of the window is one segment if its pixels lie side by side.
         self.joined = self.groups == 1 and column_taps > 1 and self.geometry.dilation[2] == 1 and self.image.strides[3] == width
@@ -252,7 +256,10 @@ class _Convolution(Terms):
         last = shape if self.is_last else (shape[0], *shape[2:], shape[1])
         missing = SPATIAL + 2 - len(last)
         strides = [(own[0], *(0,) * missing, *own[1:]) for own in epilogue.strides(last)]
-        if self.takes_distances:
+        if self.takes_quads:
+            zero_points = self.left.zero_point, self.kernel_zero
+            quad_window_step(self.ctx, self.group, self.image, zero_points, self.kernels, self.geometry, epilogue, strides)
+        elif self.takes_distances:
             self._depthwise(epilogue, (last[0], *(1,) * missing, *last[1:]), strides)
         else:
             self._product(self.columns or self._columns_of(self.kernels, self.count), self.count, epilogue, strides)
@@ -331,6 +338,13 @@ class _Convolution(Terms):
         layout = RowLayout(self.segments, line, self.is_filled)
         Int8Product(ctx, self.group, a, b, epilogue, shape, order, layout).tiles(columns, 1)
 
+    def _in_order(self) -> View:
+        """The image with its channels side by side."""
+        image = self.left.view
+        if image.strides[-1] == 1 or image.shape[-1] == 1:
+            return image
+        return self.ctx.copy(image, self.ctx.scratch(image.buffer.dtype, image.shape, "in order"), "image in order")
+
     def _image(self) -> tuple[View, bool]:
         """The image with its border, and whether there are bytes to read behind it."""
         image, geometry = self.left.view, self.geometry
@@ -339,8 +353,8 @@ class _Convolution(Terms):
         in_order = image.strides[-1] == 1 or image.shape[-1] == 1
         if all(size == 0 for size in (*begin, *end)) and in_order:
             return (widened(self.ctx, image) if widens else image), False
-        if widens and not in_order:
-            image = self.ctx.copy(image, self.ctx.scratch(image.buffer.dtype, image.shape, "in order"), "image in order")
+        if widens:
+            image = self._in_order()
         spatial = [size + first + last for size, first, last in zip(image.shape[1:4], begin, end)]
         shape = (image.shape[0], *spatial, image.shape[-1])
         ctx = self.ctx

@@ -20,14 +20,14 @@ _FEWEST_INPUTS: Final = 0.25  # for every hidden unit: so few are a small part o
 _MOST_INPUTS: Final = 2  # of more of them most have nothing to be multiplied beside
 _FIRST_CACHES: Final = 2  # as much as recurrent weights must have that come from the second
 _OTHER_VECTORS: Final = 2  # in registers beside the sums: a part of the state, and weights of the inputs
-_LINE_BITS: Final = 512  # of the caches. Loads of half a line keep a core as busy as the second cache does: there is nothing idle
 
 
 def times_ahead(layer: Layer) -> int:
     """Of how many times at least (up to a window) the inputs are multiplied ahead; 0 if they had better be one product before.
 
     That is so if recurrent weights come from the first cache, or serve several sequences: then multipliers are busy as it is. And
-    it is so if vectors are half a line of the caches.
+    it is so where vectors are computed as fast as they are loaded: then loads take as long as the weights come, and nothing is
+    idle beside them.
     """
     target, size, steps = layer.ctx.target, layer.x.shape[2], layer.steps
     has_one_pass = layer.op == "LSTM" or layer.linear
@@ -42,7 +42,7 @@ def times_ahead(layer: Layer) -> int:
     every = layer.directions * column * (layer.hidden + size)
     if column * layer.hidden <= _FIRST_CACHES * target.caches.l1d or every > target.caches.l3 // 2:
         return 0
-    if 2 * times + _OTHER_VECTORS > target.registers or target.vector_bits < _LINE_BITS:
+    if 2 * times + _OTHER_VECTORS > target.registers or target.has_whole_vectors:
         return 0
     if isinstance(steps, int):
         return times if steps >= _FEWEST_WINDOWS * times else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -90,3 +92,34 @@ def test_the_same_boxes_on_any_number_of_workers() -> None:
         graph, compiled = compile_native(model(text), workers)
         results.append(run_native(graph, compiled, {"b": boxes, "s": scores})[0].tobytes())
     assert results[0] == results[1] == results[2]
+
+
+SPREADS: dict[str, Callable[[np.random.Generator, int], Array]] = {
+    "all alike": lambda rng, count: np.full(count, 0.5),
+    "anywhere": lambda rng, count: rng.random(count),
+    "near one number": lambda rng, count: 0.9 + rng.random(count) * 1e-6,
+    "two groups": lambda rng, count: np.where(rng.random(count) < 0.3, 1e30, -1e-30) * rng.integers(1, 4, count),
+    "of every kind": lambda rng, count: rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 1e-40, -5.0], count),
+    "a few far away": lambda rng, count: np.where(rng.random(count) < 0.005, 1e38, rng.random(count)),
+}
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@settings(max_examples=12, deadline=None)
+@given(
+    boxes=st.integers(30, 700),
+    most=st.sampled_from([1, 20, 1000]),
+    least=st.one_of(st.none(), st.sampled_from([0.0, 0.9])),
+    seed=st.integers(0, 99),
+)
+def test_many_boxes_of_any_scores(spread: str, boxes: int, most: int, least: float | None, seed: int) -> None:
+    """They are divided by their scores before they are sorted: into one part, into many, with parts of any size."""
+    rng = np.random.default_rng(seed)
+    places, _ = detections(1, 1, boxes, seed)
+    scores = np.stack([SPREADS[spread](rng, boxes) for _ in range(2)])[None].astype(np.float32)
+    threshold = "" if least is None else f"t = Constant<value = float[1] {{{least}}}>()"
+    graph = f"""(float[1,B,4] b, float[1,2,B] s) => (int64[a] y) {{
+        m = Constant<value = int64[1] {{{most}}}>() i = Constant<value = float[1] {{0.4}}>() {threshold}
+        y = NonMaxSuppression(b, s, m, i{"" if least is None else ", t"})
+    }}"""
+    assert_native_agrees(model(graph), {"b": guarded(places), "s": guarded(scores)})

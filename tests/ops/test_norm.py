@@ -225,6 +225,21 @@ def test_dropout_goes_on_in_its_random_sequence_within_a_session() -> None:
     assert (first != second).any()
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_dropout_without_a_seed_goes_on_in_a_sequence_of_its_own(dtype: Any) -> None:
+    definition = registry.lookup("", "Dropout", 22)
+    assert definition is not None
+    ctx, x = registry.EvalContext(22, (True, True)), np.linspace(-3, 3, 40000, dtype=dtype).reshape(200, 200)
+    inputs = [x, np.array(0.25, np.float32), np.array(True)]
+    (y, kept), (_, later) = (registry.call(definition, inputs, {"seed": None}, ctx) for _ in range(2))
+    assert y.dtype == dtype
+    assert kept.dtype == np.bool_
+    assert 0.73 < kept.mean() < 0.77
+    assert (kept != later).any()
+    np.testing.assert_allclose(y, np.where(kept, x / dtype(0.75), 0), rtol=2e-3 if dtype is np.float16 else 1e-6)
+    np.testing.assert_array_equal(np.signbit(y), np.signbit(x))
+
+
 def test_dropout_refuses_to_drop_all() -> None:
     with pytest.raises(ValueError, match=r"ratio is 1\.0, expected 0 <= ratio < 1"):
         run("Dropout", np.ones(2, np.float32), np.array(1, np.float32), np.array(True))

@@ -127,6 +127,67 @@ def test_a_loop_is_what_its_turns_are(
     assert watch.native == before + (start is not False and (limit is None or limit > 0))
 
 
+@quick
+@given(
+    shape=st.sampled_from([(), (0,), (3,), (2, 5), (70, 80)]),
+    limits=st.lists(st.integers(-1, 40), min_size=2, max_size=6),
+    lasts=st.lists(st.integers(-1, 45), min_size=6, max_size=6),
+    seed=st.integers(0, 1000),
+)
+def test_calls_of_the_same_shapes_begin_as_the_one_before(
+    shape: tuple[int, ...], limits: list[int], lasts: list[int], seed: int
+) -> None:
+    """Results of earlier calls stay what they were: what a loop keeps for later calls is never handed out."""
+    content = loop_model(F32, shape, True, False)
+    graph, compiled = compile_native(content)
+    earlier: list[tuple[list[Any], list[Any]]] = []
+    for number, (limit, last) in enumerate(zip(limits, lasts)):
+        feeds: dict[str, Any] = {name: made(F32, shape, seed + number + at) for at, name in enumerate(("a", "x", "y"))}
+        feeds |= {"w": made(F32, (2,), seed), "last": np.array(last), "limit": np.array(limit)}
+        results = run_native(graph, compiled, feeds)
+        for mine, other in zip(results, run_reference(content, feeds), strict=True):
+            assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+            np.testing.assert_array_equal(mine, other)
+        earlier.append((results, [np.array(each) for each in results]))
+    for results, copies in earlier:
+        for mine, copy in zip(results, copies, strict=True):
+            np.testing.assert_array_equal(mine, copy)
+
+
+@pytest.mark.parametrize("backwards", [0, 1])
+def test_scans_of_the_same_shapes(backwards: int) -> None:
+    content = model(f"""g (float[3] s, float[n,3] x) => (float[3] y, float[n,3] all) {{
+      y, all = Scan <num_scan_inputs = 1, scan_input_directions = [{backwards}], scan_output_directions = [{backwards}],
+        body = turn (float[3] u, float[3] v) => (float[3] w, float[3] w2) {{ w = Sub(v, u) w2 = Tanh(w) }}> (s, x)
+    }}""")
+    graph, compiled = compile_native(content)
+    for number in (20, 20, 20, 33, 20):
+        feeds = {"s": made(F32, (3,), number), "x": np.random.default_rng(number).standard_normal((number, 3)).astype(F32)}
+        for mine, other in zip(run_native(graph, compiled, feeds), run_reference(content, feeds), strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-6)
+
+
+def test_what_loops_hand_out_is_the_callers() -> None:
+    """Feeds that a loop passes on, or that it does not touch as it has no iteration, are copied."""
+    content = model("""g (int64 n, float[2] a, float[2] b) => (float[2] p, float[2] q, float[2] r) {
+      p, q = Loop(n, , a, b) <body = turn (int64 i, bool c, float[2] u, float[2] v) => (bool c, float[2] w, float[2] v) {
+        w = Add(u, v) }>
+      r = Identity(a)
+    }""")
+    session = sardonyx.InferenceSession(content)
+    for trips in (50, 50, 0, 50, 0, 50):
+        a, b = np.ones(2, F32), np.full(2, 2, F32)
+        results = session.run(None, {"n": np.array(trips), "a": a, "b": b})
+        np.testing.assert_array_equal(results[0], np.full(2, 1 + 2 * trips))
+        for result in results:
+            assert result.flags.writeable
+            result[:] = 7
+        assert a.tolist() == [1, 1]
+        assert b.tolist() == [2, 2]
+        for one in results:
+            assert not any(np.shares_memory(one, other) for other in (a, b, *results) if other is not one)
+
+
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.bool_])
 def test_types_that_few_operators_have(watch: Watch, dtype: Any) -> None:
     content = model(

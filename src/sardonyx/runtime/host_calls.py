@@ -260,7 +260,8 @@ class LoopCall(HostCall):
             results = self.loop.run(inputs, captured, sizes, control)
             if results is not None:
                 return results
-        return super().__call__(inputs, captured, sizes, control)
+        with np.errstate(all="ignore"):
+            return super().__call__(inputs, captured, sizes, control)
 
     def _settle(self) -> None:
         """Find out whether its iterations can follow each other in native code."""

@@ -38,7 +38,7 @@ from sardonyx.records import dataclass
 from sardonyx.runtime.executable import Executable, RunContext
 from sardonyx.runtime.growing_loop import Stretch, Stretches, write_rows
 from sardonyx.runtime.native_core import RunMemory, SizeConflict, address_of, new_array
-from sardonyx.runtime.runs import RunControl
+from sardonyx.runtime.runs import RunControl, never
 
 Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -50,6 +50,7 @@ _FIRST_ROUND: Final = 1000  # iterations at most before their time is measured: 
 _ITERATION: Final = 30  # nanoseconds of an iteration beside its steps' work
 _AT_ONCE: Final = 1 << 26  # bytes of a stacked result that are taken at once even if the loop may end early
 _FIRST: Final = 1 << 16  # bytes of a longer one to begin with
+_KEPT: Final = 1 << 14  # bytes of a carried value up to which its buffers are kept for later calls, and results are copies
 _FIRST_NUMBER: Final = np.zeros(1, np.int64)
 _TRUE: Final = np.ones(1, np.bool_)  # an iteration takes place: what its body is told in every one
 
@@ -100,6 +101,7 @@ class LoopBlock:
     def __init__(self, context: RunContext, steps: tuple[int, int], moving: Sequence[tuple[int, int]], condition_at: int) -> None:
         increments = np.zeros(max(len(moving), 1) * INCREMENT_ENTRIES, np.int64)
         increments[: len(moving) * INCREMENT_ENTRIES : INCREMENT_ENTRIES] = [slot for slot, _ in moving]
+        self.rows = increments
         self.increments = increments.data
         table, faults = context.table_address, context.faults.ctypes.data
         block = np.array([*steps, table, increments.ctypes.data, len(moving), 0, 0, condition_at, faults, 0, 0, 0, 0], np.int64)
@@ -112,6 +114,7 @@ class LoopBlock:
         self.offsets: list[int] = []  # of the entries, in bytes
         self.outputs: list[tuple[tuple[int, ...], Any]] = []
         self.iteration = 1  # nanoseconds of an iteration, estimated
+        self.beginning: _Beginning | None = None  # if the next call is like the last one
         self.stretches: Stretches | None = None  # if carried values change their sizes
 
     def use_increments(self, count: int) -> None:
@@ -122,6 +125,18 @@ class LoopBlock:
         """From now on, iterations read the rows of a stretch."""
         self.block[LOOP_INCREMENT_COUNT], self.block[LOOP_SLOT_COUNT] = 0, len(stretch.slots)
         self.block[LOOP_SLOTS] = address_of(stretch.slots)
+
+
+@dataclass(slots=True)
+class _Beginning:
+    """How a call begins whose shapes are those of the call before: nothing but addresses of what is given changes."""
+
+    shapes: Shapes  # of that call, the very tuple that the block was set up for
+    pairs: Pairs
+    table: Array  # as it is before the first iteration
+    increments: Array
+    entries: list[tuple[int, int, int]]  # of what is given, and of stacked results: slot, position, offset
+    distances: list[tuple[int, int, int]]  # of an increment: where it stands, to which position, from which
 
 
 class NativeLoop:
@@ -174,6 +189,8 @@ class NativeLoop:
             return None
         context = self.program.take()
         try:
+            if self._begins_as_before(context, call, sizes):
+                return self._run_again(context, call, control)
             data_dependent = tuple([sizes.get(name, -1) for name in self._core.data_dependent])
             if self._knows_growth(context, call.shapes, data_dependent) or not self._prepare(context, call, data_dependent):
                 return self._run_growing(context, call, data_dependent, control)
@@ -181,13 +198,16 @@ class NativeLoop:
             stacks = self._stacks(block, call.trips, control)
             if stacks is None:
                 return None
-            pairs = {}
+            pairs, are_kept = {}, True
             for number in self._paired:
                 shape, dtype = block.outputs[number - self._first_output]
                 pairs[number] = (_memory(shape, dtype), _memory(shape, dtype))
+                are_kept = are_kept and pairs[number][0].nbytes <= _KEPT
             self._place(context, call, stacks, pairs)
+            if are_kept and all(stack.capacity == call.trips for stack in stacks.values()):
+                self._keep_beginning(context, pairs)
             done = self._go(context, call.trips, stacks, control)
-            return self._results(call, done, stacks, pairs)
+            return self._results(call, done, stacks, pairs, are_kept=are_kept)
         finally:
             self.program.give(context)
 
@@ -195,9 +215,9 @@ class NativeLoop:
 
     def _loop_call(self, inputs: Sequence[Any], captured: Sequence[Any]) -> _Call | None:
         limit, condition = (*inputs[:2], None, None)[:2]
-        if (limit is not None and np.size(limit) != 1) or (condition is not None and np.size(condition) != 1):
+        if limit is not None and (type(limit) is not np.ndarray or limit.size != 1):
             return None
-        if condition is not None and not condition.item():
+        if condition is not None and (type(condition) is not np.ndarray or condition.size != 1 or not condition.item()):
             return None
         arrays = self._checked([_FIRST_NUMBER, _TRUE, *inputs[2:], *captured])
         if arrays is None:
@@ -223,9 +243,9 @@ class NativeLoop:
         """The body's inputs and what it captures as plain arrays, if they are of the types the body was compiled for."""
         arrays = []
         for array, (_, dtype) in zip(given, self._types):
-            if not isinstance(array, np.ndarray) or array.dtype != dtype:
+            if not isinstance(array, np.ndarray) or (array.dtype is not dtype and array.dtype != dtype):
                 return None
-            arrays.append(np.asarray(array, order="C"))
+            arrays.append(array if array.flags.c_contiguous else np.asarray(array, order="C"))
         return arrays
 
     # What is set up
@@ -293,14 +313,19 @@ class NativeLoop:
             stacks[number] = _Stack(made, capacity, slices.backwards)
         return stacks
 
+    def _bases(self, block: LoopBlock, call: _Call) -> list[int]:
+        """The addresses of an iteration's inputs, and those of results that nobody asks for."""
+        bases = [*map(address_of, call.arrays), *[address_of(block.condition)] * len(self._result_types)]
+        if self.signature.has_counter:
+            bases[0] = block.address + 8 * LOOP_ITERATION
+        return bases
+
     def _place(self, context: RunContext, call: _Call, stacks: dict[int, _Stack], pairs: Pairs) -> None:
         """Where the first iteration finds everything, and how addresses move from there."""
         block: LoopBlock = context.loop
         block.use_increments(len(self._moving))
-        bases = [*map(address_of, call.arrays), *[address_of(block.condition)] * len(self._result_types)]
+        bases = self._bases(block, call)
         increments: dict[int, tuple[int, int, int]] = {}
-        if self.signature.has_counter:
-            bases[0] = block.address + 8 * LOOP_ITERATION
         for position, slices in zip(self._sliced, self.signature.sliced):
             step = prod(call.shapes[position]) * call.arrays[position].itemsize
             if slices.backwards:
@@ -326,6 +351,62 @@ class NativeLoop:
             rows[at], rows[at + 1], rows[at + 2] = increments[position]
             at += INCREMENT_ENTRIES
 
+    # What a call like the one before begins with
+
+    def _keep_beginning(self, context: RunContext, pairs: Pairs) -> None:
+        """Keep what was set up, for calls of the same shapes."""
+        block: LoopBlock = context.loop
+        if any(slices.backwards for slices in (*self.signature.sliced, *self.signature.stacked) if slices is not None):
+            return  # where these begin depends on the number of iterations
+        entries = [(slot, position, offset) for (slot, position), offset in zip(self._entries, block.offsets)]
+        fixed = {0} if self.signature.has_counter else set()
+        handed_on = dict(self._carried)
+        block.beginning = _Beginning(
+            block.shapes or (),
+            pairs,
+            context.table.copy(),
+            block.rows.copy(),
+            [each for each in entries if each[1] not in pairs and each[1] not in fixed],
+            [
+                (1 + row * INCREMENT_ENTRIES, handed_on[position], position)
+                for row, (_, position) in enumerate(self._moving)
+                if position in handed_on
+            ],
+        )
+
+    def _begins_as_before(self, context: RunContext, call: _Call, sizes: Mapping[str, int]) -> bool:
+        block: LoopBlock | None = context.loop
+        if block is None or block.beginning is None or block.beginning.shapes is not block.shapes:
+            return False
+        if call.shapes != block.shapes:
+            return False
+        names = self._core.data_dependent
+        return not names or block.data_dependent == tuple([sizes.get(name, -1) for name in names])
+
+    def _run_again(self, context: RunContext, call: _Call, control: RunControl) -> tuple[Any, ...] | None:
+        """The node's outputs, for a call that begins as the one before did."""
+        block: LoopBlock = context.loop
+        beginning = block.beginning
+        assert beginning is not None
+        pairs = beginning.pairs
+        stacks = self._stacks(block, call.trips, control)
+        if stacks is None:
+            return None
+        block.use_increments(len(self._moving))
+        bases = self._bases(block, call)
+        for number, (buffer, _) in pairs.items():
+            bases[number] = address_of(buffer)
+        for number, stack in stacks.items():
+            bases[number] = address_of(stack.array)
+        context.table[:], block.rows[:] = beginning.table, beginning.increments
+        table, rows = context.table_view, block.increments
+        for slot, position, offset in beginning.entries:
+            table[slot] = bases[position] + offset
+        for at, given, taken in beginning.distances:
+            rows[at] = bases[given] - bases[taken]
+        done = self._go(context, call.trips, stacks, control)
+        return self._results(call, done, stacks, pairs, are_kept=True)
+
     # The iterations
 
     def _go(self, context: RunContext, trips: int, stacks: dict[int, _Stack], control: RunControl) -> int:
@@ -335,6 +416,8 @@ class NativeLoop:
         pace = _Pace(loop.iteration)
         done = 0
         loop.block[LOOP_ITERATION] = 0
+        if trips <= pace.at_once and not growing:
+            return self._round(context, 0, trips, None, control)[0]
         while True:
             limit = min([done + pace.at_once, trips, *(stack.capacity for stack in growing.values())])
             done, has_ended = self._round(context, done, limit, pace, control)
@@ -344,18 +427,20 @@ class NativeLoop:
                 if stack.capacity <= done:
                     self._grow(context, number, stack, min(2 * stack.capacity, trips))
 
-    def _round(self, context: RunContext, done: int, limit: int, pace: _Pace, control: RunControl) -> tuple[int, bool]:
+    def _round(self, context: RunContext, done: int, limit: int, pace: _Pace | None, control: RunControl) -> tuple[int, bool]:
         """Run iterations up to a limit; how many were done then, and whether the condition has ended the loop."""
         block = context.loop.block
-        control.stop_if_asked(f"iteration {done} of {self._label}")
+        if control.terminate is not never:
+            control.stop_if_asked(f"iteration {done} of {self._label}")
         block[LOOP_LIMIT] = limit
         block[LOOP_STATE] = 0
-        start = time.perf_counter_ns()
+        start = 0 if pace is None else time.perf_counter_ns()
         self._core.pool.run_loop(context.loop.address, context.alone)
         after, state = block[LOOP_ITERATION], block[LOOP_STATE]
         if state == FAULTY:
             self._raise_fault(context, after)
-        pace.measure(time.perf_counter_ns() - start, after - done)
+        if pace is not None:
+            pace.measure(time.perf_counter_ns() - start, after - done)
         return after, state == ENDED
 
     # Carried values that change their sizes
@@ -483,7 +568,8 @@ class NativeLoop:
                 context.table_view[slot] += distance
         stack.array, stack.capacity = grown, capacity
 
-    def _results(self, call: _Call, done: int, stacks: dict[int, _Stack], pairs: Pairs) -> tuple[Any, ...]:
+    def _results(self, call: _Call, done: int, stacks: dict[int, _Stack], pairs: Pairs, *, are_kept: bool) -> tuple[Any, ...]:
+        """The node's outputs; those that lie in buffers that are kept are copied."""
         results: list[Any] = []
         for (_, given), initial in zip(self.signature.carried, call.carried):
             if given < 0:
@@ -494,7 +580,8 @@ class NativeLoop:
                 stack = stacks[number]
                 results.append(stack.array[stack.at(done - 1), ...].copy())
             else:
-                results.append(pairs[number][(done - 1) % 2])
+                last = pairs[number][(done - 1) % 2]
+                results.append(last.copy() if are_kept else last)
         for stack in stacks.values():
             if done < stack.capacity:
                 stack.array.resize((done, *stack.array.shape[1:]), refcheck=False)

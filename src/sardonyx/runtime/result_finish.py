@@ -122,8 +122,9 @@ def detached(result: Any, lent: Sequence[Any]) -> Any:
     if isinstance(result, np.ndarray):
         if result.dtype == object:  # texts are no memory of a run
             return result
+        has_own_memory = result.base is None  # what is lent looks into that of the run
         for array in lent:
-            if result is array or np.may_share_memory(result, array):
+            if result is array or (not has_own_memory and np.may_share_memory(result, array)):
                 return result.copy()
         return result
     if isinstance(result, list) and not (result and type(result[0]) is dict):  # dictionaries hold numbers

@@ -71,9 +71,11 @@ def borrowed(value: Any) -> Any:
     return value
 
 
-def owned(results: list[Any]) -> list[Any]:
-    """Results that share no memory with feeds, weights or each other."""
+def owned(results: list[Any], others: Sequence[np.ndarray[Any, Any]] = ()) -> list[Any]:
+    """Results that share no memory with feeds, weights, each other, or arrays of others that are not read-only."""
     seen = _Claims()
+    for array in others:
+        seen.add(array)
     return [_own(value, seen) for value in results]
 
 

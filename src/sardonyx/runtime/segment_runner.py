@@ -172,6 +172,7 @@ class SegmentRunner:
         self.constant = constant
         self._timing = timing
         self._given = bound
+        self._lasting: dict[BoundView, Array] = {}  # what calls read of constants whose sizes are numbers
 
     @cached_property
     def bound(self) -> BoundSegments:
@@ -503,11 +504,19 @@ class SegmentRunner:
             return None
         if kind == CONSTANT:
             return self.constant(operand.number)
-        assert operand.view is not None
-        array = self._array(context, operand.view)
-        if not operand.view.is_constant:
+        view = operand.view
+        assert view is not None
+        if not view.is_constant:
+            array = self._array(context, view)
             lent.append(array)
-        return array
+            return array
+        known = self._lasting.get(view)
+        if known is None:
+            known = self._array(context, view)
+            needs = self.bound.dim_needs
+            if not any(needs[dim] for dim in (*view.shape, *view.strides, view.offset)):
+                self._lasting[view] = known
+        return known
 
     def _found(self, segment: BoundSizes, bases: memoryview) -> list[int]:
         """Sizes that a kernel has found."""

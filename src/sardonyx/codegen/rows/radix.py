@@ -7,6 +7,7 @@ counters of all bytes takes longer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from sardonyx.codegen.function import FunctionBuilder
@@ -125,6 +126,47 @@ class Words:
         found = f.let(f"phi ptr [ {words}, %{before} ], [ {result}, %{last} ]")
         return found, f.let(f"phi ptr [ {spare}, %{before} ], [ {rest}, %{last} ]")
 
+    def buckets(self, words: str, spare: str, count: str) -> tuple[str, str, str]:
+        """Divide words into buckets, each of which has smaller keys than the next one and keeps their order.
+
+        Where they lie then, which memory is spare, and how many buckets there are; the counters say where each of them ends. A
+        few words stay where they are: they are one bucket. So whoever needs the first words only need not sort the others.
+        """
+        f = self.f
+        few, some, done = f.fresh("few"), f.fresh("some"), f.fresh("divided")
+        f.branch_if(f.let(f"icmp sle i64 {count}, {_FEW}", "c"), few, some)
+        f.label(few)
+        f.line(f"store i64 {count}, ptr {self.counter('0')}, align 8")
+        before = f.block
+        f.branch(done)
+        f.label(some)
+        each = f.loop(0, count, 1, [("i64", "-1"), ("i64", "0")])
+        key = self.key_of(self.load(words, each.index))
+        least, greatest = f.end(each, [self._of(name, key, known) for name, known in zip(("umin", "umax"), each.carry)])
+        span = f.let(f"sub i64 {greatest}, {least}")
+        zeros = f.call("i64", "llvm.ctlz.i64", ("i64", span), ("i1", "false"))
+        shift = self._of("smax", f.let(f"sub i64 {64 - _BYTE}, {zeros}"), "0")
+
+        def bucket(word: str) -> str:
+            return f.let(f"lshr i64 {f.let(f'sub i64 {self.key_of(word)}, {least}')}, {shift}")
+
+        self.zero()
+        each = f.loop(0, count)
+        self.count(bucket(self.load(words, each.index)))
+        f.end(each)
+        self._distribute(words, spare, count, bucket)
+        number = f.add(f.let(f"lshr i64 {span}, {shift}"), 1)
+        last = f.block
+        f.branch(done)
+        f.label(done)
+        lies = f.let(f"phi ptr [ {words}, %{before} ], [ {spare}, %{last} ]")
+        other = f.let(f"phi ptr [ {spare}, %{before} ], [ {words}, %{last} ]")
+        return lies, other, f.let(f"phi i64 [ 1, %{before} ], [ {number}, %{last} ]")
+
+    def _of(self, name: str, first: str, second: str) -> str:
+        """The lesser or greater of two numbers."""
+        return self.f.call("i64", f"llvm.{name}.i64", ("i64", first), ("i64", second))
+
     def _insert_each(self, words: str, count: str) -> None:
         """Sort words where they are, each behind those before it that have no greater key."""
         f = self.f
@@ -145,6 +187,10 @@ class Words:
         return f.let(f"and i64 {f.let(f'lshr i64 {self.key_of(word)}, {shift}')}, {(1 << _BYTE) - 1}")
 
     def _move(self, source: str, target: str, count: str, shift: str) -> None:
+        self._distribute(source, target, count, lambda word: self._digit(word, shift))
+
+    def _distribute(self, source: str, target: str, count: str, place: Callable[[str], str]) -> None:
+        """Move words behind those of smaller places, which were counted; afterwards the counters say where each place ends."""
         f = self.f
         each = f.loop(0, 1 << _BYTE, 1, [("i64", "0")])
         at = self.counter(each.index)
@@ -153,7 +199,7 @@ class Words:
         f.end(each, [f.add(each.carry[0], found)])
         walk = f.loop(0, count)
         word = self.load(source, walk.index)
-        at = self.counter(self._digit(word, shift))
+        at = self.counter(place(word))
         index = f.let(f"load i64, ptr {at}, align 8")
         self.store(target, index, word)
         f.line(f"store i64 {f.add(index, 1)}, ptr {at}, align 8")

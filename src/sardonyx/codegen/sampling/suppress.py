@@ -2,9 +2,13 @@
 
 for row:
   words = key of -score, box          for all boxes that take part; vectors of boxes none of which does are passed over
-  sort the words
-  for word in order, while there is room:
-    compare its box with the chosen ones, a vector at a time; if none overlaps too much, it is chosen, too
+  divide the words into buckets by their keys
+  for bucket in order, while there is room:
+    sort its words
+    for word in order, while there is room:
+      compare its box with the chosen ones, a vector at a time; if none overlaps too much, it is chosen, too
+
+Most boxes are worse than all that are chosen: they are never sorted.
 """
 
 from __future__ import annotations
@@ -68,7 +72,7 @@ class _SuppressEmitter:
         self.most = f.min(f.let(f"load i64, ptr {most}, align 8"), self.room)
         self.overlap = f.let(f"load float, ptr {overlap}, align 4")
         self.least = f.let(f"load float, ptr {least}, align 4") if least else ""
-        self.words = Words(f, 32)
+        self.words, self.buckets = Words(f, 32), Words(f, 32)
         self.one, self.wide = VectorEmitter(f, 1), VectorEmitter(f, target.lanes)
 
     def emit(self) -> None:
@@ -82,9 +86,31 @@ class _SuppressEmitter:
         image = f.let(f"udiv i64 {row.index}, {self.classes}", "i")
         boxes = f.element(self.box, "float", f.mul(f.mul(image, self.boxes), 4))
         count = self._collected(f.element(self.score, "float", f.mul(row.index, self.boxes)), words)
-        ordered, _ = self.words.sorted(words, spare, count)
         chosen = f.element(self.chosen, "i64", f.mul(row.index, self.room))
-        each = f.loop(0, count, 1, [("i64", "0")])
+        lies, other, buckets = self.buckets.buckets(words, spare, count)
+        bucket = f.loop(0, buckets, 1, [("i64", "0"), ("i64", "0")])
+        begin, so_far = bucket.carry
+        end = f.let(f"load i64, ptr {self.buckets.counter(bucket.index)}, align 8")
+        size = f.sub(end, begin)
+        some, passed = f.fresh("some"), f.fresh("passed")
+        here = f.block
+        wanted = f.let(f"icmp slt i64 {so_far}, {self.most}", "c"), f.let(f"icmp sgt i64 {size}, 0", "c")
+        f.branch_if(f.let(f"and i1 {wanted[0]}, {wanted[1]}", "c"), some, passed)
+        f.label(some)
+        parts = [f.element(memory, self.words.type, begin) for memory in (lies, other)]
+        ordered, _ = self.words.sorted(parts[0], parts[1], size)
+        more = self._chosen_of(ordered, size, so_far, boxes, fields, chosen)
+        there = f.block
+        f.branch(passed)
+        f.label(passed)
+        _, total = f.end(bucket, [end, f.let(f"phi i64 [ {so_far}, %{here} ], [ {more}, %{there} ]")])
+        f.line(f"store i64 {total}, ptr {f.element(self.counts, 'i64', row.index)}, align 8")
+        f.end(row)
+
+    def _chosen_of(self, ordered: str, count: str, so_far: str, boxes: str, fields: list[str], chosen: str) -> str:
+        """Look at words in their order, while there is room; how many boxes are chosen then."""
+        f = self.f
+        each = f.loop(0, count, 1, [("i64", so_far)])
         look, after = f.fresh("look"), f.fresh("looked")
         before = f.block
         f.branch_if(f.let(f"icmp slt i64 {each.carry[0]}, {self.most}", "c"), look, after)
@@ -95,8 +121,7 @@ class _SuppressEmitter:
         f.label(after)
         found = f.let(f"phi i64 [ {each.carry[0]}, %{before} ], [ {more}, %{last} ]")
         (total,) = f.end(each, [found])
-        f.line(f"store i64 {total}, ptr {f.element(self.counts, 'i64', row.index)}, align 8")
-        f.end(row)
+        return total
 
     def _check_overlap(self) -> None:
         f = self.f

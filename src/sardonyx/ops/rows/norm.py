@@ -312,13 +312,17 @@ def _dropout(
         return data, np.ones(data.shape, np.bool_)
     if not 0.0 <= rate < 1.0:
         raise ValueError(f"ratio is {rate}, expected 0 <= ratio < 1")
-    generator = ctx.state.get("generator")
-    if generator is None:
-        generator = ctx.state.setdefault("generator", np.random.RandomState(None if seed is None else seed % 2**32))
-    mask = np.asarray(generator.uniform(0.0, 1.0, data.shape) >= rate)
+    state = ctx.state
+    if seed is None:
+        generator = state.get("generator") or state.setdefault("generator", np.random.Generator(np.random.SFC64()))
+        mask = np.asarray(generator.random(data.shape, np.float32) >= rate)
+    else:  # the series of numbers that ONNX' own definition draws
+        repeated = state.get("repeated") or state.setdefault("repeated", np.random.RandomState(seed % 2**32))
+        mask = np.asarray(repeated.uniform(0.0, 1.0, data.shape) >= rate)
     wide = widen(data)
     with np.errstate(all="ignore"):
-        kept = mask.astype(wide.dtype) * wide * wide.dtype.type(1 / (1 - rate))  # what is dropped keeps its sign, NaN is NaN
+        kept = np.asarray(wide * mask)  # what is dropped keeps its sign, NaN is NaN
+        kept *= wide.dtype.type(1 / (1 - rate))
     return narrow(kept, data.dtype), mask
 
 

@@ -1,4 +1,4 @@
-; conv|8,1,1,8,8,0,1,1,1,0,False,False,True,True,False,0,False|f32:unit|[0]|const:f32()0.0;acc:f32()None;maxr:f32(0,1)None->2
+; conv|8,1,1,8,8,0,1,1,1,0,False,False,True,True,False,0,False,0,False|f32:unit|[0]|const:f32()0.0;acc:f32()None;maxr:f32(0,1)None->2
 declare <8 x float> @llvm.fmuladd.v8f32(<8 x float>, <8 x float>, <8 x float>)
 define  void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) nounwind {
 entry:
@@ -153,7 +153,7 @@ loop146:
   %i149 = phi i64 [ %i106, %loop90 ], [ %i341, %done160 ]
   %i150 = mul i64 %i108, 8
   %p151 = getelementptr float, ptr %a5, i64 %i150
-  %b152 = load <8 x float>, ptr %p151, align 4
+  %w152 = load <8 x float>, ptr %p151, align 4
   %i153 = sub i64 %i149, %a37
   %i154 = mul i64 %a51, %a53
   %i155 = mul i64 %a49, %i154
@@ -164,14 +164,14 @@ loop146:
   br i1 %c161, label %loop159, label %done160
 loop159:
   %i162 = phi i64 [ 0, %loop146 ], [ %i298, %done176 ]
-  %r163 = phi <8 x float> [ %b152, %loop146 ], [ %r290, %done176 ]
-  %r164 = phi <8 x float> [ %b152, %loop146 ], [ %r291, %done176 ]
-  %r165 = phi <8 x float> [ %b152, %loop146 ], [ %r292, %done176 ]
-  %r166 = phi <8 x float> [ %b152, %loop146 ], [ %r293, %done176 ]
-  %r167 = phi <8 x float> [ %b152, %loop146 ], [ %r294, %done176 ]
-  %r168 = phi <8 x float> [ %b152, %loop146 ], [ %r295, %done176 ]
-  %r169 = phi <8 x float> [ %b152, %loop146 ], [ %r296, %done176 ]
-  %r170 = phi <8 x float> [ %b152, %loop146 ], [ %r297, %done176 ]
+  %r163 = phi <8 x float> [ %w152, %loop146 ], [ %r290, %done176 ]
+  %r164 = phi <8 x float> [ %w152, %loop146 ], [ %r291, %done176 ]
+  %r165 = phi <8 x float> [ %w152, %loop146 ], [ %r292, %done176 ]
+  %r166 = phi <8 x float> [ %w152, %loop146 ], [ %r293, %done176 ]
+  %r167 = phi <8 x float> [ %w152, %loop146 ], [ %r294, %done176 ]
+  %r168 = phi <8 x float> [ %w152, %loop146 ], [ %r295, %done176 ]
+  %r169 = phi <8 x float> [ %w152, %loop146 ], [ %r296, %done176 ]
+  %r170 = phi <8 x float> [ %w152, %loop146 ], [ %r297, %done176 ]
   %i171 = mul i64 %i162, %a61
   %p172 = getelementptr float, ptr %p136, i64 %i171
   %i173 = mul i64 %i162, %i156
@@ -309,14 +309,14 @@ done176:
   %c299 = icmp slt i64 %i298, %a55
   br i1 %c299, label %loop159, label %done160
 done160:
-  %r300 = phi <8 x float> [ %b152, %loop146 ], [ %r290, %done176 ]
-  %r301 = phi <8 x float> [ %b152, %loop146 ], [ %r291, %done176 ]
-  %r302 = phi <8 x float> [ %b152, %loop146 ], [ %r292, %done176 ]
-  %r303 = phi <8 x float> [ %b152, %loop146 ], [ %r293, %done176 ]
-  %r304 = phi <8 x float> [ %b152, %loop146 ], [ %r294, %done176 ]
-  %r305 = phi <8 x float> [ %b152, %loop146 ], [ %r295, %done176 ]
-  %r306 = phi <8 x float> [ %b152, %loop146 ], [ %r296, %done176 ]
-  %r307 = phi <8 x float> [ %b152, %loop146 ], [ %r297, %done176 ]
+  %r300 = phi <8 x float> [ %w152, %loop146 ], [ %r290, %done176 ]
+  %r301 = phi <8 x float> [ %w152, %loop146 ], [ %r291, %done176 ]
+  %r302 = phi <8 x float> [ %w152, %loop146 ], [ %r292, %done176 ]
+  %r303 = phi <8 x float> [ %w152, %loop146 ], [ %r293, %done176 ]
+  %r304 = phi <8 x float> [ %w152, %loop146 ], [ %r294, %done176 ]
+  %r305 = phi <8 x float> [ %w152, %loop146 ], [ %r295, %done176 ]
+  %r306 = phi <8 x float> [ %w152, %loop146 ], [ %r296, %done176 ]
+  %r307 = phi <8 x float> [ %w152, %loop146 ], [ %r297, %done176 ]
   %i308 = mul i64 %r97, %a71
   %i309 = mul i64 %i108, %a73
   %i310 = add i64 %i308, %i309

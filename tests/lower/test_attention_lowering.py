@@ -188,7 +188,7 @@ def test_packed_values_give_the_same_bits(sizes: tuple[int, int], columns: int, 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lowering, "_PACKS_VALUES", least)
             patch.setattr(lowering, "_COPIES_VALUES", least)
-            patch.setattr(lowering, "_LINE", 256 if least == 1 else 0)
+            patch.setattr(lowering, "CACHE_LINE", 256 if least == 1 else 0)
             graph, compiled = compile_native(content)
             results.append(run_native(graph, compiled, feeds)[0])
     np.testing.assert_array_equal(*results)

@@ -46,7 +46,7 @@ from sardonyx.codegen.blocks import (
     STAGED_NEED,
     STAGED_NEXT,
     STAGED_OBJECTS,
-    STAGED_PLACE,
+    STAGED_RESERVE,
     STAGED_ROOM,
     STAGED_RUN,
     STAGED_SAVE,
@@ -265,7 +265,7 @@ class _Writer:
             skip = len(self.code)
             self._put(STAGED_SKIP)
             self._write_sizes(before)
-            self._write_places(before)
+            self._write_locations(before)
             self.code[skip] = (STAGED_SKIP, len(self.code) - skip - 1, 0, 0)
         for dim, position in expected:
             row = self._results[dim]
@@ -299,7 +299,7 @@ class _Writer:
             if self._is_new(needs[results[dim]], before):
                 self._put(STAGED_WORK, results[dim], SHARED_FROM, slot)
 
-    def _write_places(self, before: int) -> None:
+    def _write_locations(self, before: int) -> None:
         """Addresses of buffers whose sizes are known now, and of parts of any buffer that begin where that is known now."""
         members = [number for number, needs in self.bound.late_buffers if not needs & ~self._known and needs & ~before]
         taken = len(self.values) - 1
@@ -308,7 +308,7 @@ class _Writer:
         for piece in layout.pieces():
             for _, dim, parts in piece:
                 self._put(STAGED_NEED, self._results[dim], parts)
-            self._put(STAGED_PLACE)
+            self._put(STAGED_RESERVE)
             for buffer, _, _ in piece:
                 self._put(STAGED_AT, self.room_row, 0, buffer)
         for buffer, root in zip(layout.shared.tolist(), layout.roots.tolist()):

@@ -274,6 +274,25 @@ def test_weights_that_are_no_numbers_stay_in_their_columns() -> None:
         assert_close(found[..., others], layer.expected(layer.feeds())[..., others])
 
 
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("rows", [2 * HALF, 2 * HALF + 1])
+def test_products_of_one_tensor_share_its_sums(rows: int, named: bool) -> None:
+    """Queries, keys and values; another tensor's product has sums of its own."""
+    weights = {f"w{number}": numbers(number, DEPTH, 256) for number in range(4)}
+    nodes = [helper.make_node("MatMul", ["x", f"w{number}"], [f"m{number}"]) for number in range(3)]
+    nodes += [helper.make_node("Sum", ["m0", "m1", "m2"], ["t"]), helper.make_node("MatMul", ["t", "w3"], ["y"])]
+    sizes: list[Any] = ["n", "l"] if named else [2, rows]
+    content = model(nodes, {"x": [*sizes, DEPTH]}, weights)
+    graph, compiled = compile_native(marked(content))
+    labels = [step.label for step in compiled.lowered.steps if isinstance(step, KernelStep)]
+    assert sum(label.startswith("sums for") for label in labels) == 2
+    x = numbers(0, 2, rows, DEPTH)
+    x[1, HALF] *= 1000  # rows of which one is much larger than the other are not paired
+    (found,) = run_native(graph, compiled, {"x": x})
+    total = sum(x.astype(np.float64) @ weights[f"w{number}"] for number in range(3))
+    assert_close(found, total @ weights["w3"].astype(np.float64), 4.0)
+
+
 # When it is chosen
 
 

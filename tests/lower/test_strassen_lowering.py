@@ -18,12 +18,13 @@ import sardonyx as sx
 from guarded_session import guarded_feeds, guarded_memory
 from native_support import compile_native, run_native
 from sardonyx.codegen.host import host
+from sardonyx.codegen.matmul.strassen import emit_strassen_kernel
 from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx import load
 from sardonyx.ir.builder import make_attr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.matmul.matmul import MatMulKernel, strip_vectors
+from sardonyx.kernel.matmul.matmul import MatMulKernel, fetching_rows, strip_vectors
 from sardonyx.kernel.matmul.strassen import MOST_APART, StrassenKernel
 from sardonyx.lower.matmul.strassen import LEAST_COLUMNS, LEAST_DEPTH, LEAST_ROWS, least_in_all
 from sardonyx.program.steps import KernelStep
@@ -272,6 +273,19 @@ def test_weights_that_are_no_numbers_stay_in_their_columns() -> None:
         others = [each for each in range(256) if each != column]
         assert not np.isfinite(found[..., column]).any()
         assert_close(found[..., others], layer.expected(layer.feeds())[..., others])
+
+
+@pytest.mark.parametrize("cpu", ["znver4", "znver5"])
+def test_tiles_of_few_rows_fetch_nothing(cpu: str) -> None:
+    """They take a strip as fast as it comes: what else is fetched then makes it come later."""
+    wide = described(16)
+    target = describe(wide.triple, cpu, wide.features)
+    _, compiled = compile_native(marked(Layer((1, 1), 256, named=True).content()))
+    kernels = [step.kernel for step in compiled.lowered.steps if isinstance(step, KernelStep)]
+    (kernel,) = [kernel for kernel in kernels if isinstance(kernel, StrassenKernel)]
+    names = [each.name for each in emit_strassen_kernel(kernel, "product", target).companions]
+    fetching = {int(name.split("_")[2].split("x")[0]) for name in names if name.startswith("tile") and "fetches" in name}
+    assert fetching == set(range(fetching_rows(target), kernel.rows + 1))
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -267,7 +267,7 @@ class _QuadWindowEmitter:
                 if result:
                     f.branch_if(f.let(f"icmp slt i64 {f.add(row, result)}, {self.out_rows}", "c"), exists, after)
                     f.label(exists)
-                places = []
+                of_pixels = []
                 for pixel in range(pixels):
                     moving = [
                         start
@@ -275,8 +275,8 @@ class _QuadWindowEmitter:
                         else f.element(start, memory_type(o.type), f.mul(f.add(loop.index, pixel), s["pixel"]))
                         for start, o, (_, s) in zip(starts[result], self.k.epilogue.operands, self.operands)
                     ]
-                    places.append(Sums(sums[result, pixel], moving, position, known))
-                self.epilogue.vectors(places, "i32", strides, count=count)
+                    of_pixels.append(Sums(sums[result, pixel], moving, position, known))
+                self.epilogue.vectors(of_pixels, "i32", strides, count=count)
                 if result:
                     f.branch(after)
                     f.label(after)

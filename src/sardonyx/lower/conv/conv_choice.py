@@ -8,8 +8,9 @@ from typing import Final
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, product
 from sardonyx.ir.graph import Graph
 from sardonyx.kernel.conv.winograd import ROW_TILE, TAPS, row_products, row_taps
+from sardonyx.lower.conv.blocks import ceildiv_int
 from sardonyx.lower.conv.conv_geometry import Geometry
-from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int
+from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights
 from sardonyx.lower.conv.winograd import geometry_groups, is_winograd, is_winograd_row, row_tile_count, tile_count
 from sardonyx.lower.conv.winograd_weights import relative_error, relative_row_error
 from sardonyx.lower.derived import data_of, is_fixed, part_of

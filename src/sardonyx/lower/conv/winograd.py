@@ -17,8 +17,9 @@ from sardonyx.kernel.conv.winograd import (
     row_taps,
     tap_groups,
 )
+from sardonyx.lower.conv.blocks import ceildiv_int, named, zeros
 from sardonyx.lower.conv.conv_geometry import Geometry
-from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, named, zeros
+from sardonyx.lower.conv.conv_task import Task, Weights
 from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, most_pixels
 from sardonyx.lower.conv.winograd_computed import transform_computed
 from sardonyx.lower.conv.winograd_weights import pack_winograd, pack_winograd_rows

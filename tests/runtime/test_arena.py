@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -162,3 +163,16 @@ def test_a_buffer_whose_source_lies_elsewhere_has_a_place_of_its_own() -> None:
     layout = ArenaLayout(image([64, 64], [(0, 1), (1, 2)], (), {1: 0}), [1])
     assert layout.buffers.tolist() == [1]
     assert layout.shared.size == 0
+
+
+# Pieces that are shared whatever the sizes
+
+
+@given(buffers())
+def test_buffers_that_live_at_once_share_no_piece(made: tuple[list[Any], list[tuple[int, int]]]) -> None:
+    sizes, lifetimes = made
+    pieces = ArenaLayout(image(sizes, lifetimes, ("h", "w")), range(len(sizes))).pieces()
+    assert sorted(buffer for piece in pieces for buffer, _, _ in piece) == list(range(len(sizes)))
+    for piece in pieces:
+        spans = sorted(lifetimes[buffer] for buffer, _, _ in piece)
+        assert all(end < first for (_, end), (first, _) in pairwise(spans))

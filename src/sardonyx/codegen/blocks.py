@@ -88,3 +88,18 @@ ARRAY_READABLE, ARRAY_WRITABLE = 0x1, 0x501  # flags: in C order; also aligned a
 ) = range(35)  # fmt: skip
 TEXT_ENTRIES: Final = 35
 TEXT_FACTOR: Final = 0x9E3779B97F4A7C15  # of the hash of characters
+
+# Entries of a block of staged instructions (see `staged_run`), the widths and codes of those
+(
+    STAGED_CODE, STAGED_NEXT, STAGED_STATE, STAGED_TABLE, STAGED_VALUES, STAGED_BASES, STAGED_OBJECTS, STAGED_FAULTS,
+    STAGED_CHANGED, STAGED_ROOM, STAGED_LIMIT,
+) = range(11)  # fmt: skip
+STAGED_ENTRIES: Final = 11
+INSTRUCTION_ENTRIES: Final = 4  # code and three numbers
+(
+    STAGED_END, STAGED_ADD, STAGED_MUL, STAGED_FLOORDIV, STAGED_MOD, STAGED_BROADCAST, STAGED_MAX, STAGED_MIN, STAGED_CHECK,
+    STAGED_EQUAL, STAGED_SLOT, STAGED_WORK, STAGED_FROM, STAGED_NEED, STAGED_RESERVE, STAGED_AT, STAGED_SAVE, STAGED_SHARE,
+    STAGED_ADDRESS, STAGED_COUNT, STAGED_EXPECT, STAGED_SKIP, STAGED_RUN, STAGED_STOP, STAGED_BIND,
+) = range(25)  # fmt: skip
+# What such a run says when it comes back, beside the number of a stop, which is not negative
+STAGED_DONE, STAGED_REFUSED, STAGED_FAULTY = -1, -2, -3

@@ -12,6 +12,7 @@ has units, which one worker does, then the number that its first argument points
 `launch` takes all it needs in one block, because every argument costs time on the Python side. It is given arrays as objects:
 it reads the address of their data itself, at the place where a NumPy array keeps it, and fills it into the table. `call` is
 `launch` with all that Python does around it (`array_call`); `text_calls` has functions that make numbers of texts for it.
+`staged` runs a program whose sizes become known in stages (`staged_run`).
 
 `loop` runs the same steps again and again, as the body of a Loop or Scan. Between two iterations one worker moves the addresses
 that change (a carried value is read where the iteration before wrote it, slices and stacked results go on by one), counts, and
@@ -56,6 +57,7 @@ from sardonyx.codegen.blocks import (
     STRETCH,
 )
 from sardonyx.codegen.claims import after_stretch, claims_ir, step_fields
+from sardonyx.codegen.staged_run import staged_run_ir
 from sardonyx.codegen.text_calls import text_calls_ir
 
 
@@ -115,6 +117,7 @@ here:
 
 {array_call_ir()}
 {text_calls_ir()}
+{staged_run_ir()}
 {_loop_ir()}
 {claims_ir(system.pause)}
 {system.functions}

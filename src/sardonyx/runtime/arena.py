@@ -178,6 +178,23 @@ class ArenaLayout:
         """How much memory each of `buffers` takes, those of which every worker has one for all workers."""
         return np.maximum(dims[self._size_numbers], 0) * self._parts
 
+    def pieces(self) -> list[list[tuple[int, int, int]]]:
+        """`buffers` that may share a piece of memory whatever their sizes, as their lifetimes do not meet.
+
+        Each is a buffer, the dim that gives its bytes, and how often it takes them.
+        """
+        ends: list[int] = []
+        pieces: list[list[tuple[int, int, int]]] = []
+        members = zip(self._lifetimes, self.buffers.tolist(), self._size_numbers.tolist(), self._parts.tolist())
+        for (first, last), buffer, dim, parts in sorted(members):
+            number = next((number for number, end in enumerate(ends) if end < first), len(ends))
+            if number == len(ends):
+                ends.append(last)
+                pieces.append([])
+            ends[number] = last
+            pieces[number].append((buffer, dim, parts))
+        return pieces
+
     def place(self, symbols: tuple[int, ...], dims: Array) -> tuple[Array, int]:
         """Offsets of `buffers` and the size of the arena for these values of the symbols and dims."""
         needed = self.bytes_of(dims)

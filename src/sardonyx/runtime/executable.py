@@ -52,7 +52,7 @@ class RunContext(RunMemory):
 
     __slots__ = (
         "addresses", "binds", "block", "block_address", "block_view", "given", "known_symbols", "lasting", "loop", "object_view",
-        "objects", "operands", "outputs", "repeated", "shapes", "stages", "symbols", "table_address", "table_view",
+        "objects", "operands", "outputs", "repeated", "shapes", "staged", "stages", "symbols", "table_address", "table_view",
     )  # fmt: skip
 
     def __init__(self, core: NativeCore, entries: Array, values: int) -> None:
@@ -77,6 +77,8 @@ class RunContext(RunMemory):
         self.stages: list[Any] = []  # what it was set up for after each segment that bound sizes
         # The next run, if it finds the sizes of the last one again (see `repeated_sizes`); None if sizes were set up in that.
         self.repeated: Any = None
+        # How runs of these shapes go without Python between stages (see `staged_run`); None before that was asked, else False.
+        self.staged: Any = None
         self.known_symbols = 0  # in the run under way: a bit for each
         self.symbols: list[int] = []  # their values
         self.lasting: dict[
@@ -114,6 +116,8 @@ class Segments(Protocol):
     ) -> list[Array]: ...
 
     def repeated(self, context: RunContext, entries: Array) -> Any: ...
+
+    def staged(self, context: RunContext) -> Any: ...
 
     def shrink(self) -> None: ...
 
@@ -525,8 +529,11 @@ class Executable:
             context = self._new_context()
         is_again, context.shapes = shapes is not None and shapes is context.shapes and not targets, None
         try:
-            if is_again and context.repeated and not context.long:
-                results: list[Any] = context.repeated.run(context, arrays)
+            results = self._launch_staged(context, arrays) if is_again and context.staged is not False else None
+            if results is not None:
+                pass
+            elif is_again and context.repeated and not context.long:
+                results = context.repeated.run(context, arrays)
             else:
                 if is_again:
                     context.repeated = False  # unless something has to be set up, this run finds the sizes of the one before
@@ -536,6 +543,17 @@ class Executable:
             context.shapes = shapes
         finally:
             self.give(context)
+        return results
+
+    def _launch_staged(self, context: RunContext, arrays: list[Array]) -> list[Any] | None:
+        """The outputs for arrays of the shapes of the run before, without Python between stages; None if that cannot be."""
+        assert self.segments is not None
+        staged = context.staged
+        if staged is None:
+            staged = context.staged = self.segments.staged(context) or False
+        results: list[Any] | None = staged(context, arrays) if staged else None
+        if results is None and staged and staged.is_hopeless:
+            context.staged = False
         return results
 
     def _new_context(self) -> RunContext:

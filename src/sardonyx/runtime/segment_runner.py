@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sardonyx.forks import cached_property
+from sardonyx.mapped_file import aligned_array
 from sardonyx.program.image import ProgramImage
 from sardonyx.program.segments import (
     CONSTANT,
@@ -57,6 +58,7 @@ from sardonyx.runtime.runs import RunControl, borrowed, never, owned
 if TYPE_CHECKING:
     from sardonyx.runtime.host_calls import Call
     from sardonyx.runtime.node_timing import NodeTiming
+    from sardonyx.runtime.staged_run import StagedRun
 
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a later step will tell; every entry computed from it is computed again then
@@ -261,6 +263,12 @@ class SegmentRunner:
         """
         return None if self.core.image.states else RepeatedSizes(self, context, entries)
 
+    def staged(self, context: RunContext) -> StagedRun | None:
+        """How runs of a program without calls go without Python between its stages."""
+        from sardonyx.runtime.staged_run import StagedRun  # lazy: only programs with such sizes, and not in their first run
+
+        return StagedRun.of(self, context)
+
     def run_from(
         self, context: RunContext, arrays: Sequence[Array], results: Sequence[Array], first: int, stage: int
     ) -> list[Array]:
@@ -300,6 +308,8 @@ class SegmentRunner:
         """The outputs that native code writes, by value; some may be `made` already, by segments before the `first`."""
         bound, core = self.bound, self.core
         bases, table = context.bases.data, context.table_view
+        if context.staged:
+            context.staged.forget()
         for given, array in zip(bound.inputs, arrays):
             bases[given.buffer] = address_of(array)
         outputs: dict[int, Array] = {} if made is None else made
@@ -354,7 +364,7 @@ class SegmentRunner:
             first = context.stages[0]
             context.known_symbols, context.symbols = first.known, first.symbols.copy()
             return
-        context.given = context.repeated = None  # if setting up fails, nothing may be taken for granted
+        context.given = context.repeated = context.staged = None  # if setting up fails, nothing may be taken for granted
         if context.loop is not None:
             context.loop.shapes = None
         context.known_symbols, context.symbols = 0, [_UNKNOWN] * len(names)
@@ -512,7 +522,7 @@ class SegmentRunner:
             return array
         known = self._lasting.get(view)
         if known is None:
-            known = self._array(context, view)
+            known = aligned_array(self._array(context, view))
             needs = self.bound.dim_needs
             if not any(needs[dim] for dim in (*view.shape, *view.strides, view.offset)):
                 self._lasting[view] = known

@@ -67,7 +67,7 @@ def _packed(taps: Array, matrix: Array, exist: Array, width: int, last: int) -> 
     outputs, inputs, groups, count = taps.shape
     elements = len(matrix)
     order = (np.cumsum(exist.ravel()) - 1).reshape(exist.shape)
-    total = int(exist.sum())
+    total, is_whole = int(exist.sum()), bool(exist.all())
     packed = np.zeros((-(-outputs // width), total * inputs * width), np.float32)
     some = max(_IN_ONE_THREAD // (matrix.size * width), 1)  # input channels
     lanes, made = np.zeros((count, some * width)), np.empty((elements, some * width))
@@ -79,12 +79,14 @@ def _packed(taps: Array, matrix: Array, exist: Array, width: int, last: int) -> 
         by_group = row[: total * inputs * own].reshape(total, inputs * own)
         for group in range(groups):
             own_elements = exist[:, group]
-            at = order[own_elements, group]
+            # A slice where groups have all elements: numbers in a list take 1.3 times as long.
+            at = slice(group, None, groups) if is_whole else order[own_elements, group]
             for start in range(0, inputs, some):
                 end = min(start + some, inputs)
                 size = (end - start) * own
                 lanes[:, :size].reshape(count, end - start, own)[..., : len(part)] = part[:, start:end, group].transpose(2, 1, 0)
-                by_group[at, start * own : end * own] = np.matmul(matrix, lanes[:, :size], out=made[:, :size])[own_elements]
+                found = np.matmul(matrix, lanes[:, :size], out=made[:, :size])
+                by_group[at, start * own : end * own] = found if is_whole else found[own_elements]
     return packed
 
 

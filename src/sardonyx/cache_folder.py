@@ -141,7 +141,9 @@ class CacheFolder:
         """Whether the folder may be used; one that may not is named, once."""
         reason = self.problem()
         if reason:
-            hint = f"SARDONYX_CACHE_DIR names another, {TRUST}=1 reads it all the same"
+            hint = "SARDONYX_CACHE_DIR names another"
+            if os.path.isdir(self.folder):
+                hint += f", {TRUST}=1 reads it all the same"
             name_once(self.folder, f"not used: {reason}", hint)
         return not reason
 

@@ -210,6 +210,7 @@ def test_a_folder_that_cannot_be_made_is_named(
     for _ in range(2):
         assert_right(results())
     [line] = warnings_of(caplog)
+    assert "SARDONYX_CACHE_TRUSTED" not in line, "trust makes no folder"
     assert "it cannot be made (Not a directory)" in line
 
 

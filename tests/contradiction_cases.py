@@ -259,7 +259,7 @@ def own_cases() -> list[Case]:
             results = [f"y{number}" for number in range(outputs)]
             node = helper.make_node(op_type, names, results, name="the_node", domain=domain, **attrs)
             label = f"{domain and 'microsoft '}{op_type} {[list(array.shape) for array in feeds.values()]}"
-            inner = "float16" if attrs.get("accuracy_level") == 4 else "float64"  # rows are rounded to 8 bits
+            inner = "int8" if attrs.get("accuracy_level") == 4 else "float64"  # rows are rounded to 8 bits
             made.append(Case(label, _model([node], feeds, results, domain), feeds, inner=inner))
     return made
 

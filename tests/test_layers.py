@@ -105,7 +105,7 @@ ONLY = {
         "records",
     },
     "codegen": {"errors", "dtypes", "options", "cache_folder", "sources", "forks", "target", "kernel"},
-    "plan": {"enums", "errors", "dtypes", "options", "forks", "ir", "ops", "analysis", "kernel", "program"},
+    "plan": {"enums", "errors", "dtypes", "options", "forks", "mapped_file", "ir", "ops", "analysis", "kernel", "program"},
     "cli": {"__init__", "pictures"},
 }
 FOR_ALL = {"records"}  # what Python has, in our own words

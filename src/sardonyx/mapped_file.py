@@ -35,6 +35,16 @@ _MOST_AT_ONCE: Final = 512  # pieces
 _AT_ONCE: Final = 1 << 22  # bytes of a mapped file that are walked through before they leave memory; whole pages
 
 
+def aligned_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array, read-only, at an address that suits its elements: in a file they may lie at any.
+
+    NumPy copies one at another address in every call, and some products of it have other last bits.
+    """
+    made = array if array.flags.aligned else array.copy()
+    made.flags.writeable = False
+    return made
+
+
 def checksum(content: memoryview) -> int:
     """Of stored arrays. Large ones by the sums of their pages, which takes a tenth of the time: it finds damage, not intent."""
     whole = len(content) // _PAGE * _PAGE

@@ -18,6 +18,7 @@ import pytest
 from contradiction_cases import all_cases, node_cases, own_cases
 from contradiction_models import real_models
 from contradictions import Case, Tally, contradicted, drawn_axes, explore, explore_for, run_seed
+from roughness import roughest
 from sardonyx.ops.index import read_index
 from sardonyx.ops.indexing.layout import DOMAIN
 
@@ -87,3 +88,25 @@ def test_a_random_run_that_kills_its_process_is_reported_with_its_seed(monkeypat
     assert tally.seeds == 2
     assert tally.runs == {"same answers": 2, "crashes": 1}
     assert ["seed 1" in failure for failure in tally.failures] == [True]
+
+
+def test_an_output_may_be_as_rough_as_what_it_is_computed_from() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+    g (float16[2] h, bfloat16[2] b, float[2] f, bool c) => (float16 p, float16 q, float r, float s, float t, float u)
+    <float[2] w = {1, 2}> {
+        p = Abs(h)
+        k = Cast <to = 10> (b)
+        q = Add(p, k)
+        r = Add(f, w)
+        i = Cast <to = 10> (r)
+        s = Cast <to = 1> (i)
+        t = local.F(f)
+        u = If (c) <then_branch = n () => (float x) { x = Cast <to = 1> (b) }, else_branch = m () => (float y) { y = Abs(f) }>
+    }
+    <domain: "local", opset_import: ["" : 21]>
+    F (a) => (d) { e = Cast <to = 16> (a)  d = Cast <to = 1> (e) }"""
+    model = onnx.parser.parse_model(text)
+    inputs = {"h": "float16", "b": "bfloat16", "f": "float32", "c": "bool"}
+    assert roughest(model, inputs) == ["float16", "bfloat16", "float32", "float16", "bfloat16", "bfloat16"]
+    del model.functions[:], model.graph.node[-2:], model.graph.output[-2:]
+    assert roughest(model, inputs, "int8") == ["int8", "bfloat16", "int8", "int8"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from sardonyx.kernel.conv.conv import ConvKernel
+from sardonyx.kernel.conv.conv import ConvKernel, CutTile
 from sardonyx.kernel.conv.layout import LayoutKernel, ShiftKernel, SurroundKernel
 from sardonyx.kernel.conv.window import GlobalPoolKernel, NarrowKernel, Row, WindowKernel
 from sardonyx.kernel.epilogue import Epilogue, accumulator
@@ -39,9 +39,14 @@ CONV = ConvKernel(
 def test_every_field_of_a_convolution_is_part_of_its_key() -> None:
     for field in fields(ConvKernel):
         value = getattr(CONV, field.name)
-        other: Any = RELU if field.name == "epilogue" else (not value) if isinstance(value, bool) else value + 1
+        others: dict[str, Any] = {"epilogue": RELU, "cut": (CutTile(0, 14, 1, 17),)}
+        other: Any = others.get(field.name) or ((not value) if isinstance(value, bool) else value + 1)
         assert replace(CONV, **{field.name: other}).key != CONV.key, field.name
     assert replace(CONV).key == CONV.key
+    cut = CutTile(0, 14, 1, 17)
+    for part in fields(CutTile):
+        other = replace(cut, **{part.name: getattr(cut, part.name) + 1})
+        assert replace(CONV, cut=(cut,)).key != replace(CONV, cut=(other,)).key, part.name
 
 
 def test_every_field_of_a_window_is_part_of_its_key() -> None:

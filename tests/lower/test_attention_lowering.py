@@ -18,7 +18,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.kernel.attention.attention import NO_LIMIT
 from sardonyx.kernel.attention.transposed import TransposedAttentionKernel
 from sardonyx.kernel.matmul.pack import PackKernel
-from sardonyx.lower.attention import attention as lowering
+from sardonyx.lower.attention import attend as lowering
 from sardonyx.program.steps import KernelStep
 from targets import here, library_for
 

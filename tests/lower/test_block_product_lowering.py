@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from guarded import guarded
 from native_support import host_nodes, in_order, prepared, run_native, run_reference
 from sardonyx.compile.assemble import NativeSettings, compile_graph
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.quant.block_product import heights
-from targets import here_and_less
+from sardonyx.kernel.quant.block_product import heights, strips_of_tile, tallest
+from targets import ZEN5, here_and_less
 
 TARGETS = [target.name for target in here_and_less()]
 EXACT, BYTES = 1e-4, 2e-2  # of the largest result: activations of 16 bits, of 8 bits
@@ -136,6 +137,34 @@ def test_the_largest_sums_do_not_saturate(bits: int, block: int, level: int, val
         a = np.full((rows, 2 * block), value, np.float32)
         a[:, block:] *= rng.choice([-1, 1], block).astype(np.float32)
         check(content, a, EXACT, target)
+
+
+@pytest.mark.parametrize("level", [0, 4])
+@pytest.mark.parametrize("columns", [16, 17, 40, 64])
+def test_rows_whose_levels_exceed_the_second_cache_agree(columns: int, level: int) -> None:
+    # Tiles of panels of rows take all strips before the next panel; the last panel is smaller.
+    content = model(columns, 4096, level=level, block=128)
+    a = activations(301, 4096)
+    whole = check(content, a, BYTES if level == 4 else EXACT)
+    np.testing.assert_array_equal(check(content, a, BYTES if level == 4 else EXACT, workers=2), whole)
+
+
+@pytest.mark.parametrize("level", [0, 4])
+@pytest.mark.parametrize("shape", [(2, 7), (3, 70), (2, 3, 1)])
+def test_batches_of_rows_agree_with_rows_of_their_own(shape: tuple[int, ...], level: int) -> None:
+    content, a = model(50, 96, level=level, shape=("b", "m", "n")[: len(shape)]), activations(*shape, 96)
+    found = check(content, a, BYTES if level == 4 else EXACT)
+    rows = check(model(50, 96, level=level), a.reshape(-1, 96), BYTES if level == 4 else EXACT)
+    np.testing.assert_array_equal(found.reshape(-1, 50), rows)
+
+
+def test_only_many_rows_and_columns_have_tiles_of_two_strips() -> None:
+    whole = replace(ZEN5, has_int8_dot=True)
+    assert strips_of_tile(4, 64, 64, whole) == 2
+    assert strips_of_tile(4, 1, 64, whole) == strips_of_tile(4, 64, 16, whole) == 1
+    assert strips_of_tile(4, 64, 64, replace(whole, has_whole_vectors=False)) == 1
+    assert strips_of_tile(4, 64, 64, replace(whole, registers=16)) == 1
+    assert (tallest(4, 8, whole, 1), tallest(4, 8, whole, 2), tallest(4, 16, whole, 2)) == (12, 6, 4)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-38, 1e-30, 1e30])

@@ -16,10 +16,12 @@ from native_support import assert_native_agrees, host_nodes, run_native, run_ref
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.compile.assemble import library
 from sardonyx.ir.dims import symbol
-from sardonyx.kernel.conv.conv import ConvKernel
+from sardonyx.kernel.conv.conv import ConvKernel, CutTile
+from sardonyx.kernel.conv.layout import SurroundKernel
 from sardonyx.kernel.conv.window import NarrowKernel
 from sardonyx.lower.conv import strided_pixels
-from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile, with_row_of_taps
+from sardonyx.lower.conv.conv_geometry import Geometry
+from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile, cut_tiles, with_row_of_taps
 from sardonyx.ops.conv.conv import conv_core
 from sardonyx.program.steps import KernelStep
 from sardonyx.target.target import Caches, Target
@@ -164,6 +166,28 @@ def test_rows_of_the_kernel_are_written_out_where_registers_hold_their_weights()
     assert not with_row_of_taps(ConvTile(1, 14), few, 5, deep=True).paired
     for target in (described(8), replace(whole, has_whole_vectors=False)):
         assert with_row_of_taps(ConvTile(1, 14), replace(few, target=target), 5, deep=False) == ConvTile(1, 14)
+
+
+def test_tiles_that_reach_past_the_image_leave_out_what_is_outside() -> None:
+    def row(width: int, columns: int, left: int, stride: int) -> Geometry:
+        pads = ((0, 0, left), (0, 0, (columns - 1) * stride + 3 - left - width))
+        return Geometry((1, 9, width), (1, 9, columns), (1, 3, 3), (1, 1, stride), (1, 1, 1), *pads)
+
+    tile = ConvTile(2, 11, 3)
+    assert cut_tiles(tile, row(224, 112, 1, 2)) == (CutTile(0, 11, 1, 23),)
+    assert cut_tiles(tile, row(24, 24, 1, 1)) == (CutTile(0, 11, 1, 13), CutTile(22, 2, 0, 3))
+    assert cut_tiles(tile, row(26, 24, 0, 1)) == ()
+    assert cut_tiles(tile, row(1, 44, 21, 1)) is None
+    assert cut_tiles(ConvTile(2, 11), row(224, 112, 1, 2)) is None
+    assert cut_tiles(tile, replace(row(224, 112, 1, 2), size=(1, 9, symbol("w")))) is None
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_first_layers_of_known_width_read_the_image_itself(named: bool) -> None:
+    content, _ = Layer((1, 3, 20, 40), (16, 3, 3, 3), True, {"strides": [2, 2], "pads": [1, 1, 1, 1]}, named).parts()
+    steps = lowered_for(content, replace(here(16), has_whole_vectors=True)).steps
+    kernels = {type(step.kernel) for step in steps if isinstance(step, KernelStep)}
+    assert (SurroundKernel in kernels) is named
 
 
 @st.composite

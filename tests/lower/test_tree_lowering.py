@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,16 @@ from guarded_session import guarded_feeds, guarded_memory
 from native_support import compile_native, in_order, prepared, run_native, run_reference
 from sardonyx import InferenceSession, errors
 from sardonyx.codegen.ml import trees as emitted
+from sardonyx.compile import assemble
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.kernel.ml.trees import TreeKernel
 from sardonyx.lower.groups import form_groups
 from sardonyx.lower.lower_graph import lower_graph
 from sardonyx.lower.ml import trees as lowered
 from sardonyx.ops.ml import ml_decisions
+from sardonyx.program.steps import KernelStep
 from step_runner import run_steps
-from targets import NEOVERSE, names_here
+from targets import NEOVERSE, here, library_for, names_here
 
 ALL = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 seeds = st.integers(0, 2**32 - 1)
@@ -44,6 +47,12 @@ def hard_rows(rng: np.random.Generator, rows: int, features: int, dtype: Any = n
     chosen = rng.random(x.shape) < 0.15
     x[chosen] = rng.choice(np.array([np.inf, -np.inf, -0.0, 1e-45, -1e-45, 3.4e38, 0.5000001], dtype), int(chosen.sum()))
     return x
+
+
+def fetch_nodes(patch: pytest.MonkeyPatch) -> None:
+    """A machine whose second cache holds no tree."""
+    library = library_for(replace(here(), caches=here().caches._replace(l2=0)))
+    patch.setattr(assemble, "library", lambda *_: library)
 
 
 def regressor(rng: np.random.Generator, trees: RandomTrees, targets: int, per_leaf: int, **attrs: Any) -> dict[str, Any]:
@@ -194,8 +203,11 @@ def test_many_columns_and_chains_of_equalities_need_wide_nodes_and_no_more_than_
     assert all(isinstance(table, Tensor) and table.size < 20 * count for table in tables)
 
 
+@pytest.mark.parametrize("fetches", [False, True])
 @pytest.mark.parametrize("most", [256, 0])
-def test_more_columns_than_a_word_holds(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_columns_than_a_word_holds(most: int, fetches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if fetches:
+        fetch_nodes(monkeypatch)
     monkeypatch.setattr(ml_decisions, "COLUMN_BITS", 2)  # in the table alone: the kernel then gets nodes of two words
     monkeypatch.setattr(ml_decisions, "MOST_LEAVES", most)
     rng = np.random.default_rng(0)
@@ -329,6 +341,30 @@ def test_nothing_outside_the_buffers_is_touched(targets: int, per_leaf: int, at_
             found = run_native(graph, compiled, guarded_feeds(guard, {"x": x[:rows]}))
         wanted = run_reference(content.SerializeToString(), {"x": x[:rows]})
         np.testing.assert_array_equal(found[0], wanted[0])
+
+
+@few
+@given(
+    seed=seeds, depth=st.integers(1, 9), count=st.integers(1, 12), per_leaf=st.integers(1, 2), most=st.sampled_from((0, 30)),
+    rows=st.sets(st.integers(1, 300), min_size=1, max_size=3), at_start=st.booleans(),
+)  # fmt: skip
+def test_nodes_that_do_not_fit_the_second_cache_are_fetched_and_leaves_stay_the_same(
+    seed: int, depth: int, count: int, per_leaf: int, most: int, rows: set[int], at_start: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    trees = RandomTrees(rng, count, 4, ALL[:4], depth)
+    x = hard_rows(rng, max(rows), 4)
+    content = ml_model("TreeEnsembleRegressor", {"x": x}, **regressor(rng, trees, per_leaf, per_leaf))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ml_decisions, "MOST_LEAVES", most)
+        fetch_nodes(patch)
+        graph, compiled = compile_native(expanded(content)[0])
+        kernels = [step.kernel for step in compiled.lowered.steps if isinstance(step, KernelStep)]
+        assert all(kernel.fetches == kernel.has_walks for kernel in kernels if isinstance(kernel, TreeKernel))
+        for number in rows:
+            with guarded_memory(at_start=at_start) as guard:
+                found = run_native(graph, compiled, guarded_feeds(guard, {"x": x[:number]}))
+            np.testing.assert_array_equal(found[0], run_reference(content.SerializeToString(), {"x": x[:number]})[0])
 
 
 def test_kernels_for_aarch64_reach_the_same_leaves(most_leaves: int) -> None:

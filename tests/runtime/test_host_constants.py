@@ -215,3 +215,19 @@ def test_operators_with_constants_of_types_without_kernels_agree_with_onnxruntim
         (actual,) = sardonyx.InferenceSession(content, providers=[provider]).run(None, {"x": x})
         assert actual.dtype == expected.dtype
         np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("provider", [REFERENCE, NATIVE])
+def test_constants_anywhere_in_a_file_give_the_same_bits(provider: str) -> None:
+    """NumPy multiplies arrays at addresses that suit their elements in another order than others."""
+    random = np.random.default_rng(0)
+    x, weights = random.standard_normal((1, 8, 1)), random.standard_normal((8, 16, 5))
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], dilations=[2])  # of float64: a host step
+    found = set()
+    for filler in range(1, 9):
+        ports = [info(name, TensorProto.DOUBLE, [1, channels, None]) for name, channels in (("x", 8), ("y", 16))]
+        graph = helper.make_graph([node], "g" * filler, ports[:1], ports[1:], [tensor(weights, "w")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+        session = sardonyx.InferenceSession(model.SerializeToString(), providers=[provider])
+        found |= {session.run(None, {"x": x})[0].tobytes() for _ in range(3)}
+    assert len(found) == 1

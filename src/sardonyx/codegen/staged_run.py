@@ -1,6 +1,6 @@
 """Runs whose sizes become known in stages, without Python between the stages: instructions that native code follows.
 
-    COUNT symbol, RUN steps, SKIP if nothing changed, MUL, ADD, SLOT, TAKE, ADDRESS, ..., STOP for results, BIND, RUN, END
+    COUNT symbol, RUN steps, SKIP if nothing changed, MUL, ADD, SLOT, RESERVE, ADDRESS, ..., STOP for results, BIND, RUN, END
 
 Steps count something, the numbers become sizes, sizes become entries of the table, buffers get their addresses, and steps follow
 that use them. An instruction is a code and three numbers (`runtime.staged_run` writes them). *Values* are the results of all
@@ -46,6 +46,7 @@ from sardonyx.codegen.blocks import (
     STAGED_NEXT,
     STAGED_OBJECTS,
     STAGED_REFUSED,
+    STAGED_RESERVE,
     STAGED_ROOM,
     STAGED_RUN,
     STAGED_SAVE,
@@ -55,7 +56,6 @@ from sardonyx.codegen.blocks import (
     STAGED_STATE,
     STAGED_STOP,
     STAGED_TABLE,
-    STAGED_TAKE,
     STAGED_VALUES,
     STAGED_WORK,
 )
@@ -163,7 +163,7 @@ work_short:
   %work_workers = select i1 %work_many, i64 %work_parts, i64 1
 {_store("%work_workers", "table", "%c", "work_slot")}
   br label %next""",
-    # Room: FROM begins where a stage's begins, NEED and TAKE take a piece as large as its largest buffer, AT gives it to one
+    # Room: FROM begins where a stage's begins, NEED and RESERVE take a piece as large as its largest buffer, AT gives it to one
     STAGED_FROM: f"""{_cell("from", "values", "%a")}
   store i64 %from, ptr %cursor, align 8
   store i64 0, ptr %most, align 8
@@ -181,19 +181,19 @@ need_fits:
   %need_now = select i1 %need_more, i64 %need, i64 %need_most
   store i64 %need_now, ptr %most, align 8
   br label %next""",
-    STAGED_TAKE: f"""  %take_from = load i64, ptr %cursor, align 8
-  %take_size = load i64, ptr %most, align 8
+    STAGED_RESERVE: f"""  %reserve_from = load i64, ptr %cursor, align 8
+  %reserve_size = load i64, ptr %most, align 8
   store i64 0, ptr %most, align 8
-  store i64 %take_from, ptr %piece, align 8
+  store i64 %reserve_from, ptr %piece, align 8
 {load_entry("room", STAGED_ROOM)}
-  %take_left = sub i64 %room, %take_from
-  %take_full = icmp sgt i64 %take_size, %take_left
-  br i1 %take_full, label %refuse, label %take_fits
-take_fits:
-  %take_up = add i64 %take_size, {_ALIGNMENT - 1}
-  %take_whole = and i64 %take_up, {-_ALIGNMENT}
-  %take_to = add i64 %take_from, %take_whole
-  store i64 %take_to, ptr %cursor, align 8
+  %reserve_left = sub i64 %room, %reserve_from
+  %reserve_full = icmp sgt i64 %reserve_size, %reserve_left
+  br i1 %reserve_full, label %refuse, label %reserve_fits
+reserve_fits:
+  %reserve_up = add i64 %reserve_size, {_ALIGNMENT - 1}
+  %reserve_whole = and i64 %reserve_up, {-_ALIGNMENT}
+  %reserve_to = add i64 %reserve_from, %reserve_whole
+  store i64 %reserve_to, ptr %cursor, align 8
   br label %next""",
     STAGED_AT: f"""  %at_from = load i64, ptr %piece, align 8
 {_cell("at_first", "values", "%a")}

@@ -93,7 +93,7 @@ def _lower_group(ctx: LowerContext, group: Group) -> None:
         lower_loop(ctx, group)
     elif group.kind == "template":
         assert group.template is not None
-        before = ctx.materialise_broadcasts(group)
+        before = {} if group.template.reads_broadcasts else ctx.materialise_broadcasts(group)
         group.template.rule(ctx, group)
         for value, view in before.items():
             ctx.set_view(value, view)

@@ -51,6 +51,7 @@ class Template:
     data_dependent_sizes: bool = False  # whether it writes a SizeStep for sizes of its results that only the data determines
     writes_anywhere: bool = False  # whether its kernel writes to any view that `LowerContext.output` gives, gaps and all
     reads_batches: bool = False  # whether it reads an input whose first axis has gaps as well as one without
+    reads_broadcasts: bool = False  # whether it reads an input that is repeated along its last axis as it is, one element
     makes_single_results: Callable[[Node], bool] = lambda node: False  # whether its kernel makes them one by one, not in vectors
 
     def refusal(self, node: Node) -> str:
@@ -103,6 +104,7 @@ def template(
     data_dependent_sizes: bool = False,
     writes_anywhere: bool = False,
     reads_batches: bool = False,
+    reads_broadcasts: bool = False,
     makes_single_results: Callable[[Node], bool] = lambda node: False,
 ) -> Callable[[TemplateRule], TemplateRule]:
     """Register the rule of operators with kernels of their own."""
@@ -113,7 +115,16 @@ def template(
                 raise ValueError(f"{name} has a template already")
             kernel = KernelDef(name, domain, (since, None), types, rule)
             _TEMPLATES[domain, name] = Template(
-                kernel, rule, accepts, fuses, absorbs, data_dependent_sizes, writes_anywhere, reads_batches, makes_single_results
+                kernel,
+                rule,
+                accepts,
+                fuses,
+                absorbs,
+                data_dependent_sizes,
+                writes_anywhere,
+                reads_batches,
+                reads_broadcasts,
+                makes_single_results,
             )
         return rule
 

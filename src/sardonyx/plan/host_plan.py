@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.ir.graph import Graph, Node, Value
+from sardonyx.mapped_file import aligned_array
 from sardonyx.plan.native import NativePlan, plan_native
 from sardonyx.program.steps import HostNodeStep, Lowered
 
@@ -43,6 +44,4 @@ def constant_array(value: Value) -> np.ndarray[Any, Any]:
     """The data of a constant, read-only: a result that shares its memory is copied before it leaves a program."""
     if value.constant is None:
         raise KeyError(f"{value.name!r} is not a constant")
-    array = value.constant.numpy()
-    array.flags.writeable = False
-    return array
+    return aligned_array(value.constant.numpy())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sardonyx.forks import cached_property
+from sardonyx.mapped_file import aligned_array
 from sardonyx.program.image import ProgramImage
 from sardonyx.program.segments import (
     CONSTANT,
@@ -521,7 +522,7 @@ class SegmentRunner:
             return array
         known = self._lasting.get(view)
         if known is None:
-            known = self._array(context, view)
+            known = aligned_array(self._array(context, view))
             needs = self.bound.dim_needs
             if not any(needs[dim] for dim in (*view.shape, *view.strides, view.offset)):
                 self._lasting[view] = known

@@ -46,6 +46,7 @@ from sardonyx.codegen.blocks import (
     STAGED_NEED,
     STAGED_NEXT,
     STAGED_OBJECTS,
+    STAGED_RESERVE,
     STAGED_ROOM,
     STAGED_RUN,
     STAGED_SAVE,
@@ -55,7 +56,6 @@ from sardonyx.codegen.blocks import (
     STAGED_STATE,
     STAGED_STOP,
     STAGED_TABLE,
-    STAGED_TAKE,
     STAGED_VALUES,
     STAGED_WORK,
     STEP_ENTRIES,
@@ -181,7 +181,7 @@ class _Writer:
         ports = [*(port.buffer for port in self.bound.inputs), *(output.buffer for output in self.bound.outputs)]
         self._port_of = {buffer: number for number, buffer in enumerate(ports)}
         self._bound_ports: set[int] = set()  # buffers of inputs, and of results that are allocated
-        self._laid_out: set[int] = set()
+        self._placed_late: set[int] = set()
         self._late = {int(number) for number in self.image.late[:, 0]}
         self._slots_left = [(slot, buffer, self._results[dim]) for slot, buffer, dim in self.image.address_slots.tolist()]
 
@@ -265,7 +265,7 @@ class _Writer:
             skip = len(self.code)
             self._put(STAGED_SKIP)
             self._write_sizes(before)
-            self._write_buffer_addresses(before)
+            self._write_locations(before)
             self.code[skip] = (STAGED_SKIP, len(self.code) - skip - 1, 0, 0)
         for dim, position in expected:
             row = self._results[dim]
@@ -299,7 +299,7 @@ class _Writer:
             if self._is_new(needs[results[dim]], before):
                 self._put(STAGED_WORK, results[dim], SHARED_FROM, slot)
 
-    def _write_buffer_addresses(self, before: int) -> None:
+    def _write_locations(self, before: int) -> None:
         """Addresses of buffers whose sizes are known now, and of parts of any buffer that begin where that is known now."""
         members = [number for number, needs in self.bound.late_buffers if not needs & ~self._known and needs & ~before]
         taken = len(self.values) - 1
@@ -308,17 +308,17 @@ class _Writer:
         for piece in layout.pieces():
             for _, dim, parts in piece:
                 self._put(STAGED_NEED, self._results[dim], parts)
-            self._put(STAGED_TAKE)
+            self._put(STAGED_RESERVE)
             for buffer, _, _ in piece:
                 self._put(STAGED_AT, self.room_row, 0, buffer)
         for buffer, root in zip(layout.shared.tolist(), layout.roots.tolist()):
             self._put(STAGED_SHARE, root, 0, buffer)
         self._put(STAGED_SAVE, 0, 0, taken + 1)
         self.values.append(0)
-        self._laid_out.update(members)
+        self._placed_late.update(members)
         left = []
         for slot, buffer, row in self._slots_left:
-            is_there = buffer in self._laid_out if buffer in self._late else buffer not in self._port_of
+            is_there = buffer in self._placed_late if buffer in self._late else buffer not in self._port_of
             if is_there and not self._row_needs[row] & ~self._known:
                 self._put(STAGED_ADDRESS, buffer, row, slot)
             else:

@@ -15,6 +15,7 @@ of its own, which leads to a block of zeros where the kernel reaches outside: no
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import STEPS_OF_FEW, Counter, Operands, TileStore, in_steps, inside, maximum
@@ -22,7 +23,7 @@ from sardonyx.codegen.depth_blocks import BLOCK, DepthBlocks
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.kernel.conv.conv import COMING_LINES, ConvKernel
+from sardonyx.kernel.conv.conv import COMING_LINES, ConvKernel, CutTile
 from sardonyx.records import dataclass
 from sardonyx.target.target import CACHE_LINE, Target
 
@@ -54,6 +55,7 @@ class _UnitPosition:
     end: str
     coming: str  # bytes from the first of the weights that come later to those this unit fetches
     tiles: str  # of the same set before this row, if they fetch weights of the next one
+    cut: CutTile | None = None  # of a tile that reaches past the image
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,8 @@ class _ConvEmitter:
             self._tile(channels, k.pixels, position, loop.index, checked=True, count=None)
             f.branch(after)
             f.label(after)
+        elif k.cut:
+            self._tile_or_cut(channels, position, loop.index)
         else:
             self._tile(channels, k.pixels, position, loop.index, checked=False, count=None)
         f.end(loop)
@@ -211,9 +215,26 @@ class _ConvEmitter:
         if k.last_pixels is None:
             self._rest(channels, position, edge, left)
         else:
-            self._tile(channels, k.last_pixels, position, edge, checked=k.borders, count=None)
+            rest = replace(position, cut=next((cut for cut in k.cut if cut.pixels < k.pixels), None))
+            self._tile(channels, k.last_pixels, rest, edge, checked=k.borders, count=None)
         f.branch(done)
         f.label(done)
+
+    def _tile_or_cut(self, channels: _Set, position: _UnitPosition, column: str) -> None:
+        """A tile inside the image, or one that is cut."""
+        f, k = self.f, self.k
+        after = f.fresh("after")
+        for cut in k.cut:
+            if cut.pixels == k.pixels:
+                here, elsewhere = f.fresh("here"), f.fresh("elsewhere")
+                f.branch_if(f.let(f"icmp eq i64 {column}, {cut.column}", "c"), here, elsewhere)
+                f.label(here)
+                self._tile(channels, k.pixels, replace(position, cut=cut), column, checked=False, count=None)
+                f.branch(after)
+                f.label(elsewhere)
+        self._tile(channels, k.pixels, position, column, checked=False, count=None)
+        f.branch(after)
+        f.label(after)
 
     def _rest(self, channels: _Set, position: _UnitPosition, column: str, left: str) -> None:
         """What is left of a row whose length is not known: half a tile if that is enough, or a whole one."""
@@ -369,7 +390,7 @@ class _ConvEmitter:
         source = f.element(plane, "float", at)
         row = f.element(plane_taps, "float", f.mul(high.index, row_weights))
         if k.row_taps:
-            values = self._row_of_taps(channels, pixels, f.element(source, "float", first), row, list(high.carry))
+            values = self._row_of_taps(channels, pixels, f.element(source, "float", first), row, list(high.carry), position.cut)
             return f.end(iteration, f.end(deep, f.end(high, values)))
         wide = f.loop(*reach, carry=[(vector, value) for value in high.carry])
         taps = f.element(row, "float", f.mul(wide.index, run * channels.width))
@@ -388,7 +409,7 @@ class _ConvEmitter:
         values = in_steps(f, run, vector, list(wide.carry), moving, step_of, len(sums) // (channels.vectors * pixels))
         return f.end(iteration, f.end(deep, f.end(high, f.end(wide, values))))
 
-    def _row_of_taps(self, channels: _Set, pixels: int, x: str, weights: str, sums: list[str]) -> list[str]:
+    def _row_of_taps(self, channels: _Set, pixels: int, x: str, weights: str, sums: list[str], cut: CutTile | None) -> list[str]:
         """The sums after a row of the kernel: every element of x is loaded once, and meets all pixels that it is a tap of."""
         f, k, vector, vectors = self.f, self.k, self._held(channels), channels.vectors
         each = self._sums_of(pixels)
@@ -396,14 +417,19 @@ class _ConvEmitter:
             [self._loaded(channels, f.element(weights, "float", first + v * channels.lanes)) for v in range(vectors)]
             for first in range(0, k.row_taps * channels.width, channels.width)
         ]
-        values, last = list(sums), (pixels - 1) * k.stride + k.row_taps - 1
+        values, elements = list(sums), (pixels - 1) * k.stride + k.row_taps
+        inside = range(elements) if cut is None else range(cut.first, cut.end)
+        self._fetch_row(x, elements)
         for column in range((each - 1) * k.stride + k.row_taps):
             taps = [tap for tap in range(k.row_taps) if column >= tap and (column - tap) % k.stride == 0]
             meeting = [((column - tap) // k.stride, tap) for tap in taps if (column - tap) // k.stride < each]
             if not meeting:
                 continue
-            beside = column + each * k.stride  # of the second pixels; behind the last one's window nothing is read
-            value = self._element(channels, x, column, beside if k.paired and beside <= last else column)
+            beside = column + each * k.stride if k.paired else column  # of the second pixels
+            beside = beside if beside < elements else column  # behind the last one's window nothing is read
+            if column not in inside and beside not in inside:
+                continue
+            value = self._element(channels, x, column, beside, inside)
             for p, tap in meeting:
                 for v in range(vectors):
                     number = (tap * vectors * each + v * each + p) % len(values)
@@ -413,12 +439,21 @@ class _ConvEmitter:
                     )  # fmt: skip
         return values
 
-    def _element(self, channels: _Set, x: str, column: int, beside: int) -> str:
-        """An element in all lanes, or one for each pixel of a pair."""
+    def _fetch_row(self, x: str, elements: int) -> None:
+        """Fetch what this tile of the next row reads: rows are too short for the machine to see which follows."""
+        f, a = self.f, self.a
+        following = f.element(x, "float", f.mul(a["row_stride"], a["x_row"]))
+        for line in range(0, elements, _LINE):
+            f.fetch_ahead(f.element(following, "float", line))
+
+    def _element(self, channels: _Set, x: str, column: int, beside: int, inside: range) -> str:
+        """An element in all lanes, or one for each pixel of a pair; zero is what lies outside."""
         f, vector = self.f, self._held(channels)
         lanes = channels.lanes * (2 if self.k.paired else 1)
 
         def broadcast(at: int) -> str:
+            if at not in inside:
+                return "zeroinitializer"
             element = f.let(f"load float, ptr {f.element(x, 'float', at)}, align 4", "x")
             one = f.let(f"insertelement {vector} poison, float {element}, i32 0")
             return f.let(f"shufflevector {vector} {one}, {vector} poison, <{lanes} x i32> zeroinitializer")

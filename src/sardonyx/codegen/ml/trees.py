@@ -11,7 +11,7 @@ from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.ml.trees import FEW, WAYS, WIDEST, TreeKernel, has_unsigned_vectors
-from sardonyx.target.target import Target
+from sardonyx.target.target import CACHE_LINE, Target
 
 # The layouts of `ops.ml.ml_decisions`, which codegen does not see; a test compares them.
 COLUMN_BITS: Final = 12
@@ -21,7 +21,7 @@ FIRST_BIT, END_BIT, FIRST_LEAF, WORD_ENTRIES = 0, 1, 2, 4
 BIT_ENTRIES: Final = 4
 WORD_LEAVES: Final = 32
 
-_OneBlock = Callable[[str, str, str], None]  # keys, number of rows, and sums of a block
+_OneBlock = Callable[[str, str, str, str], None]  # the first row in the unit, keys, number of rows, and sums of a block
 
 _STEPS: Final = 4  # down a tree before anybody looks whether all have arrived
 _VECTORS: Final = 4  # of rows that share the loads of a node
@@ -375,9 +375,9 @@ class _Emitter:
         ways += [(large, self._walks)] if kernel.has_walks else []
         for label, prepare in ways:
             f.label(label)
-            one_block = prepare(tree)
+            one_block = prepare(tree, count)
             loop, row, here, keys = each_block()
-            one_block(keys, here, f.element(totals, self.sum, row))
+            one_block(row, keys, here, f.element(totals, self.sum, row))
             if kernel.width > 1:
                 self._add_leaves(f.element(scores, self.sum, f.mul(row, kernel.width)), here)
             f.end(loop)
@@ -410,14 +410,17 @@ class _Emitter:
         f.end(rows)
         f.end(targets)
 
-    def _walks(self, tree: str) -> _OneBlock:
+    def _walks(self, tree: str, unit_rows: str) -> _OneBlock:
         """What a block does with a large tree."""
         f, a, kernel = self.f, self.a, self.kernel
         depth, start = self._entry(tree, DEPTH), self._entry(tree, FIRST_SLOT)
         nodes = f.element(a["nodes"], "i64", f.mul(start, 2 if kernel.wide else 1))
+        fetch = self._fetch_next(tree, unit_rows) if kernel.fetches else None
 
-        def one_block(keys: str, count: str, totals: str) -> None:
+        def one_block(first: str, keys: str, count: str, totals: str) -> None:
             rows = f.loop(0, count, WAYS)  # a block is a multiple of it: rows behind the last have keys of whatever was there
+            if fetch is not None:
+                fetch(f.add(first, rows.index))
             here = [f.element(f.element(keys, "i32", rows.index), "i32", way) for way in range(WAYS)]
             slots = self._walk(depth, [nodes] * WAYS, here, (kernel.block * 4).bit_length() - 1)
             for way, slot in enumerate(slots):
@@ -431,7 +434,31 @@ class _Emitter:
 
         return one_block
 
-    def _bits(self, tree: str) -> _OneBlock:
+    def _fetch_next(self, tree: str, unit_rows: str) -> Callable[[str], None]:
+        """What brings the next tree to the second cache meanwhile: a share of its lines for each group of rows, given the first.
+
+        Few rows do not come to all nodes of a large tree: they fetch no more than a line each. Behind the last tree the table has
+        zeros, so that there seems to be no last tree, and nothing behind it.
+        """
+        f, a = self.f, self.a
+        start, end = self._entry(f.add(tree, 1), FIRST_SLOT), self._entry(f.add(tree, 2), FIRST_SLOT)
+        node = 16 if self.kernel.wide else 8
+        base = f.element(a["nodes"], "i8", f.mul(start, node))
+        size = f.call("i64", "llvm.smax.i64", ("i64", f.mul(f.sub(end, start), node)), ("i64", "0"))
+        groups = f.let(f"udiv i64 {f.add(unit_rows, WAYS - 1)}, {WAYS}", "i")  # units have rows
+        bytes_of_group = f.mul(groups, CACHE_LINE)
+        lines = f.let(f"udiv i64 {f.add(size, f.sub(bytes_of_group, 1))}, {bytes_of_group}", "i")
+        lines = f.min(lines, WAYS)
+
+        def fetch(row: str) -> None:
+            at = f.element(base, "i8", f.mul(f.mul(row, lines), CACHE_LINE // WAYS))
+            line = f.loop(0, lines)
+            f.fetch_ahead(f.element(at, "i8", f.mul(line.index, CACHE_LINE)))
+            f.end(line)
+
+        return fetch
+
+    def _bits(self, tree: str, unit_rows: str) -> _OneBlock:
         """What a block does with a small tree."""
         f, lanes, kernel = self.f, self.lanes, self.kernel
         first, end = self._entry(tree, FIRST_WORD), self._entry(tree, END_WORD)
@@ -439,7 +466,7 @@ class _Emitter:
         kind = self.words if kernel.width > 1 else self.vector.type(kernel.sums)
         nothing = "zeroinitializer" if kernel.width > 1 else self._initial(kind)
 
-        def one_block(keys: str, count: str, totals: str) -> None:
+        def one_block(first_row: str, keys: str, count: str, totals: str) -> None:
             vectors = f.let(f"udiv i64 {f.add(count, lanes - 1)}, {lanes}", "i")
             whole = f.let(f"and i64 {vectors}, {-together}", "i")
 

@@ -1,7 +1,7 @@
 """Products with weights in blocks -> LLVM (see `kernel.quant.block_product` for how everything lies).
 
-    for tile in begin .. end:               (batch, strip, row block by division and remainder)
-      switch on its height:
+    for tile in begin .. end:               (batch, panel, strips, row block by division and remainder)
+      switch on its height:                 (few rows: for each of its strips; else all strips together)
         for each block:
           integers: for each word of the strip's lanes, for each group of bits in it:
             shift and mask the weights; for each row: broadcast its activations, multiply and add
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from sardonyx.codegen.arguments import Loaded, MemRef
 from sardonyx.codegen.element_types import constant, memory_type
@@ -44,6 +44,14 @@ def emit_block_product(kernel: BlockProductKernel, name: str, target: Target) ->
     return function
 
 
+class _Strip(NamedTuple):
+    """Where the weights of some columns are."""
+
+    weights: str
+    scales: str
+    offsets: str
+
+
 class _BlockProductEmitter:
     def __init__(self, kernel: BlockProductKernel, function: FunctionBuilder, target: Target) -> None:
         self.k, self.f, self.target = kernel, function, target
@@ -54,12 +62,13 @@ class _BlockProductEmitter:
         self.batch, self.rows, self.columns, self.blocks = a.several("batch"), a["rows"], a["columns"], a["blocks"]
         self.levels, self.scales, self.corrections = (a.tensor(name) for name in ("levels", "scales", "corrections"))
         self.between = a["between"]
+        self.panel = "" if kernel.grouped else a["panel"]
         self.weights, self.weight_scales, self.offsets = a["weights"], a["weight_scales"], a["offsets"]
         self.tiles = a["tiles"] if kernel.grouped else ""
         self.operands: list[tuple[MemRef, str]] = []
         for operand, tensor in zip(kernel.epilogue.operands, a.tensors("operands")):
             self.operands.append((tensor, {"unit": "1", "zero": "0"}.get(operand.inner, tensor.strides[-1])))
-        self.tile = f.let(f"alloca [{kernel.heights[-1] * self.lanes} x float], align 64", "tile")
+        self.tile = f.let(f"alloca [{kernel.strips * kernel.heights[-1] * self.lanes} x float], align 64", "tile")
         self.level_bytes = kernel.level_bits // 8
         self.dots, self.keeps_sums = dots_of(kernel.bits, target), keeps_sums(target)
         self.planes = 2 if has_planes(kernel.bits, kernel.level_bits, target) else 1
@@ -80,10 +89,16 @@ class _BlockProductEmitter:
             unit, indices, strip, row, height = self._tiles_in_order(strips)
             of_all = strip
         column = f.mul(strip, self.lanes)
-        weights = f.element(self.weights, "i8", f.mul(of_all, strip_bytes))
-        scales = f.element(self.weight_scales, "i8", f.mul(of_all, scale_bytes))
+        count = f.min(f.sub(strips, strip), k.strips) if k.strips > 1 else "1"  # the strips that exist
         offset_bytes = f.mul(self.blocks, self.lanes * (1 if k.offsets == "u8" else 4))
-        offsets = f.element(self.offsets, "i8", f.mul(of_all, offset_bytes)) if k.offsets else ""
+
+        def packed(number: str | int) -> _Strip:
+            at = f.add(of_all, number)
+            return _Strip(
+                f.element(self.weights, "i8", f.mul(at, strip_bytes)),
+                f.element(self.weight_scales, "i8", f.mul(at, scale_bytes)),
+                f.element(self.offsets, "i8", f.mul(at, offset_bytes)) if k.offsets else "",
+            )
 
         summed = f.fresh("summed")
         names = {each: f.fresh(f"rows{each}_") for each in k.heights}
@@ -95,24 +110,45 @@ class _BlockProductEmitter:
         for each, name in names.items():
             f.label(name)
             beside = [f.element(base, "float", f.offset([*indices, row], own)) for base, own in (self.scales, self.corrections)]
-            self._tile(each, self._row_pointers(each, indices, row, height), beside, weights, scales, offsets)
+            levels = self._row_pointers(each, indices, row, height)
+            if each > _FEW_ROWS or k.strips == 1:
+                # Beyond the last strip it is repeated.
+                last = f.sub(count, 1)
+                self._tile(levels, beside, [packed(f.min(last, number)) for number in range(k.strips)], self.tile)
+            else:
+                one = f.loop(0, count)
+                self._tile(levels, beside, [packed(one.index)], self._sums_of_strip(one.index))
+                f.end(one)
             f.branch(summed)
         f.label(summed)
-        self._store(indices, row, height, column)
+        if k.strips == 1:
+            self._store(indices, row, height, column, self.tile)
+        else:
+            one = f.loop(0, count)
+            self._store(indices, row, height, f.add(column, f.mul(one.index, self.lanes)), self._sums_of_strip(one.index))
+            f.end(one)
         f.branch(following)
         f.label(following)
         f.end(unit)
 
+    def _sums_of_strip(self, number: str) -> str:
+        """Where the sums of one of a tile's strips are."""
+        return self.f.element(self.tile, "float", self.f.mul(number, self.k.heights[-1] * self.lanes))
+
     def _tiles_in_order(self, strips: str) -> tuple[Loop, list[str], str, str, str]:
-        """The loop over tiles; the batch indices, strip, first row and height of each."""
+        """The loop over tiles; the batch indices, first strip, first row and height of each."""
         f, k = self.f, self.k
         row_blocks = self._at_least_one(f.let(f"udiv i64 {f.add(self.rows, k.rows - 1)}, {k.rows}", "i"))
         base = f.let(f"udiv i64 {self.rows}, {row_blocks}", "i")
         higher = f.let(f"urem i64 {self.rows}, {row_blocks}", "i")
+        groups = f.let(f"udiv i64 {f.add(strips, k.strips - 1)}, {k.strips}", "i")
         unit = f.loop("%begin", "%end")
-        block, rest = self._divided(unit.index, row_blocks)
-        strip, rest = self._divided(rest, strips)
-        indices = f.indices(rest, self.batch)
+        rest, matrix = self._divided(unit.index, f.mul(row_blocks, groups))
+        indices = f.indices(matrix, self.batch)
+        within, panel = self._divided(rest, f.mul(self.panel, groups))
+        first = f.mul(panel, self.panel)
+        block, group = self._divided(within, f.min(f.sub(row_blocks, first), self.panel))
+        block, strip = f.add(first, block), f.mul(group, k.strips)
         row = f.add(f.mul(block, base), f.min(block, higher))
         is_higher = f.let(f"icmp slt i64 {block}, {higher}", "c")
         height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
@@ -136,39 +172,47 @@ class _BlockProductEmitter:
 
     # One tile
 
-    def _tile(self, height: int, levels: list[str], beside: list[str], weights: str, scales: str, offsets: str) -> None:
-        f, k, lanes = self.f, self.k, self.lanes
-        zero = constant("f32", 0.0, lanes)
+    def _tile(self, levels: list[str], beside: list[str], strips: Sequence[_Strip], sums_at: str) -> None:
+        f, k, lanes, height = self.f, self.k, self.lanes, len(levels)
+        zero, many = constant("f32", 0.0, lanes), height * len(strips)
         kept = self.keeps_sums or height <= _FEW_ROWS
-        totals_at = [f.element(self.tile, "float", number * lanes) for number in range(height)]
+        totals_at = [
+            f.element(sums_at, "float", (strip * k.heights[-1] + row) * lanes)
+            for strip in range(len(strips))
+            for row in range(height)
+        ]
         if not kept:
             for at in totals_at:
                 self.e.store(at, zero, "f32")
-        block = f.loop(0, self.blocks, 1, [(self.floats, zero)] * height if kept else [])
-        at = f.element(weights, "i8", f.mul(block.index, k.words * lanes * 4))
+        block = f.loop(0, self.blocks, 1, [(self.floats, zero)] * many if kept else [])
+        words = [f.element(strip.weights, "i8", f.mul(block.index, k.words * lanes * 4)) for strip in strips]
         first = f.mul(block.index, k.block * self.level_bytes)
         own_scales, corrections = (f.element(each, "float", f.mul(block.index, self.between)) for each in beside)
         if height <= _FEW_ROWS:
-            self._fetch_ahead(at, f.element(scales, "i8", f.mul(block.index, lanes * 4)))
+            self._fetch_ahead(words[0], f.element(strips[0].scales, "i8", f.mul(block.index, lanes * 4)))
         if k.offsets:
             starts = [lambda: constant("i32", 0, lanes)] * height
         else:
             starts = [partial(self._scalar, f.element(corrections, "i32", number), "i32") for number in range(height)]
-        integers = (self._pairs if self.dots == "pairs" else self._integers)(at, levels, first, starts)
+        integers = (
+            self._pairs(words[0], levels, first, starts) if self.dots == "pairs" else self._integers(words, levels, first, starts)
+        )
 
         column = f.mul(block.index, lanes)
-        scale = self.e.load(f.element(scales, "float", column), "f32")
-        offset = self._offsets(offsets, column, scale)
-        sums = []
+        scales = [self.e.load(f.element(strip.scales, "float", column), "f32") for strip in strips]
+        offsets = [self._offsets(strip.offsets, column, scale) for strip, scale in zip(strips, scales)]
         before = block.carry if kept else [self.e.load(each, "f32") for each in totals_at]
-        for number, (sum_, value) in enumerate(zip(before, integers)):
-            own = self._scalar(f.element(own_scales, "float", number), "f32")
-            both = f.let(f"fmul {self.floats} {scale}, {own}")
-            total = multiply_add(self.e, f.let(f"sitofp {self.integers} {value} to {self.floats}"), both, sum_, "f32")
-            if k.offsets:
-                correction = self._scalar(f.element(corrections, "float", number), "f32")
-                total = multiply_add(self.e, offset, correction, total, "f32")
-            sums.append(total)
+        sums = list(before)
+        for row in range(height):
+            own = self._scalar(f.element(own_scales, "float", row), "f32")
+            correction = self._scalar(f.element(corrections, "float", row), "f32") if k.offsets else ""
+            for strip, (scale, offset) in enumerate(zip(scales, offsets)):
+                number = strip * height + row
+                both = f.let(f"fmul {self.floats} {scale}, {own}")
+                whole = f.let(f"sitofp {self.integers} {integers[number]} to {self.floats}")
+                sums[number] = multiply_add(self.e, whole, both, sums[number], "f32")
+                if k.offsets:
+                    sums[number] = multiply_add(self.e, offset, correction, sums[number], "f32")
         if not kept:
             for each, total in zip(totals_at, sums):
                 self.e.store(each, total, "f32")
@@ -184,25 +228,27 @@ class _BlockProductEmitter:
             f.fetch_ahead(f.element(weights, "i8", _AHEAD + line))
         f.fetch_ahead(f.element(scales, "i8", _AHEAD // self.k.words))
 
-    def _integers(self, weights: str, levels: list[str], first: str, starts: Sequence[Callable[[], str]]) -> list[str]:
-        """Sums of a block for each row, in lanes of 32 bits all along."""
+    def _integers(self, weights: Sequence[str], levels: list[str], first: str, starts: Sequence[Callable[[], str]]) -> list[str]:
+        """Sums of a block for each strip and row, in lanes of 32 bits all along."""
         f, k, lanes = self.f, self.k, self.lanes
-        integers = [start() for start in starts]
-        if self.planes > 1:
-            integers += [constant("i32", 0, lanes)] * len(levels)  # of the high bytes
+        zero = constant("i32", 0, lanes)
+        begun = [start() for start in starts]
+        high = [zero] * (len(levels) * (self.planes - 1))  # the sums of high bytes
+        integers = (begun + high) * len(weights)
         words, width = k.words, len(integers)
         at_once = self._words_at_once(len(levels))
-        integers += [constant("i32", 0, lanes)] * (width * (self._chains(width) - 1))
+        integers += [zero] * (width * (self._chains(width) - 1))
         if words > at_once:
             inner = f.loop(0, words, at_once, [(self.integers, value) for value in integers])
-            here, there = self._moved(weights, first, inner.index)
-            integers = f.end(inner, self._words(here, levels, there, inner.carry, at_once))
+            here = [self._moved(each, first, inner.index) for each in weights]
+            integers = f.end(inner, self._words([at for at, _ in here], levels, here[0][1], inner.carry, at_once))
         else:
             integers = self._words(weights, levels, first, integers, words)
         while len(integers) > width:
             half = len(integers) // 2
             integers = [f.let(f"add {self.integers} {one}, {other}") for one, other in zip(integers[:half], integers[half:])]
-        return self._joined(integers)
+        of_strip = width // len(weights)
+        return [each for start in range(0, width, of_strip) for each in self._joined(integers[start : start + of_strip])]
 
     def _pairs(self, weights: str, levels: list[str], first: str, starts: Sequence[Callable[[], str]]) -> list[str]:
         """The same by dot products in 16 bits, which are widened before they could overflow."""
@@ -217,9 +263,9 @@ class _BlockProductEmitter:
         if words > at_once:
             inner = f.loop(0, words, at_once, [(halves, value) for value in sums])
             word, level = self._moved(here, there, inner.index)
-            sums = f.end(inner, self._words(word, levels, level, inner.carry, at_once))
+            sums = f.end(inner, self._words([word], levels, level, inner.carry, at_once))
         else:
-            sums = self._words(here, levels, there, sums, words)
+            sums = self._words([here], levels, there, sums, words)
         totals = outer.carry if outer else [zero] * height
         for plane in range(self.planes):
             of_plane = sums[plane * height : (plane + 1) * height]
@@ -267,25 +313,30 @@ class _BlockProductEmitter:
     def _scalar(self, pointer: str, kind: str) -> str:
         return self.e.load_scalar(pointer, kind)
 
-    def _words(self, weights: str, rows: list[str], level: str, totals: list[str], words: int) -> list[str]:
-        """Some words of a block, with the activations of each row that belong to them."""
+    def _words(self, weights: Sequence[str], rows: list[str], level: str, totals: list[str], words: int) -> list[str]:
+        """Some words of a block, with the activations of each row that belong to them. Strips share what they read of a row."""
         f, k = self.f, self.k
         levels = [f.element(row, "i8", level) for row in rows]
-        width = len(levels) * self.planes
+        of_strip = len(levels) * self.planes
+        width = of_strip * len(weights)
         for word in range(words):
-            packed = self.e.load(f.element(weights, "i8", word * self.lanes * 4), "i32")
+            packed = [self.e.load(f.element(each, "i8", word * self.lanes * 4), "i32") for each in weights]
             first = word * (WORD // k.bits)
             for four in range(8 // k.bits):
                 start = (first + 4 * four) * self.level_bytes
                 if self.dots != "halfwords":
                     dot = dot_bytes if self.dots == "bytes" else dot_pairs
-                    part = self._masked(packed, four * k.bits, 0x01010101)
+                    parts = [self._masked(each, four * k.bits, 0x01010101) for each in packed]
                     bytes_ = [f.element(each, "i8", start + 4 * plane) for plane in range(self.planes) for each in levels]
-                    following = [dot(self.e, total, part, self._scalar(each, "i32")) for total, each in zip(totals, bytes_)]
+                    following = list(totals[:width])
+                    for number, each in enumerate(bytes_):
+                        level_ = self._scalar(each, "i32")
+                        for at, part in zip(range(number, width, of_strip), parts):
+                            following[at] = dot(self.e, totals[at], part, level_)
                     totals = [*totals[width:], *following]
                     continue
                 for half in range(2):
-                    part = self._masked(packed, four * k.bits + 8 * half, 0x00010001)
+                    (part,) = (self._masked(each, four * k.bits + 8 * half, 0x00010001) for each in packed)
                     following = [
                         dot_halfwords(
                             self.e, total, part, self._scalar(f.element(each, "i8", start + 4 * half), "i32"), self.target
@@ -305,7 +356,7 @@ class _BlockProductEmitter:
 
     # What becomes of the sums
 
-    def _store(self, indices: list[str], row: str, height: str, column: str) -> None:
+    def _store(self, indices: list[str], row: str, height: str, column: str, sums: str) -> None:
         f, k = self.f, self.k
         epilogue = EpilogueEmitter(k.epilogue, f, self.lanes, self.target)
         strides = [stride for _, stride in self.operands]
@@ -319,7 +370,7 @@ class _BlockProductEmitter:
         f.branch_if(is_full, full, ragged)
         for label, limit in ((full, None), (ragged, count)):
             f.label(label)
-            line = f.loop(0, height, 1, [("ptr", self.tile), *(("ptr", start) for start in starts)])
+            line = f.loop(0, height, 1, [("ptr", sums), *(("ptr", start) for start in starts)])
             tile, pointers = line.carry[0], line.carry[1:]
             known = epilogue.uniform(pointers)
             epilogue.vector(self.e.load(tile, "f32"), "f32", pointers, strides, column, known=known, count=limit)

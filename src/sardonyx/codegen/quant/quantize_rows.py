@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.conversions import convert, rounded_integers
 from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -18,6 +18,7 @@ from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.quant.block_product import HALFWORDS, QuantizeRowsKernel
 from sardonyx.target.target import Target
 
+_INFINITY: Final = 0x7F800000  # the bits of infinity; those of NaN are more
 _LEAST: Final = 2.0**-100  # a block of smaller numbers is a block of zeros: dividing by them would overflow
 
 
@@ -45,23 +46,21 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
         mask = e.mask_below(f.sub(count, start))
         value = e.load(f.element(x, memory_type(kernel.type), start), kernel.type, mask)
         vectors.append(convert(e, value, kernel.type, "f32"))
-    largest, nothing = constant("f32", 0.0, lanes), constant("f32", 0.0, lanes)
+    # Magnitudes are in the order of their bits, with infinity and NaN at the end.
+    largest = constant("i32", 0, lanes)
     for value in vectors:
-        magnitude = f.call(floats, f"llvm.fabs.v{lanes}f32", (floats, value))
-        above = f.let(f"fcmp ogt {floats} {magnitude}, {largest}")
-        largest = e.choose(above, magnitude, largest, "f32")
-        nothing = f.let(f"fadd {floats} {nothing}, {f.let(f'fsub {floats} {value}, {value}')}")  # 0, or NaN
-    peak = f.call("float", f"llvm.vector.reduce.fmax.v{lanes}f32", (floats, largest))
-    least = constant("f32", _LEAST, 1)
+        bits = f.let(f"bitcast {floats} {value} to {integers}")
+        magnitude = f.let(f"and {integers} {bits}, {constant('i32', 0x7FFFFFFF, lanes)}")
+        largest = f.call(integers, f"llvm.umax.v{lanes}i32", (integers, largest), (integers, magnitude))
+    peak_bits = f.call("i32", f"llvm.vector.reduce.umax.v{lanes}i32", (integers, largest))
+    is_number = f.let(f"icmp ult i32 {peak_bits}, {constant('i32', _INFINITY, 1)}")
+    peak = f.let(f"bitcast i32 {peak_bits} to float")
+    least, highest = constant("f32", _LEAST, 1), constant("f32", most, 1)
     small = f.let(f"fcmp olt float {peak}, {least}")
     peak = f.let(f"select i1 {small}, float {least}, float {peak}")
-    infinite = f.let(f"fcmp oeq float {peak}, {constant('f32', float('inf'), 1)}")
-    inverse = f.let(f"fdiv float {constant('f32', most, 1)}, {peak}")
-    inverse = f.let(f"select i1 {infinite}, float 0.0, float {inverse}")
-    f.declarations.add(f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {floats})")
-    missing = f.let(f"call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32(float 0.0, {floats} {nothing})")
-    highest = constant("f32", most, 1)
-    scale = f.let(f"fadd float {f.let(f'fdiv float {peak}, {highest}')}, {missing}")
+    inverse = f.let(f"select i1 {is_number}, float {f.let(f'fdiv float {highest}, {peak}')}, float 0.0")
+    scale = f.let(f"fdiv float {peak}, {highest}")
+    scale = f.let(f"select i1 {is_number}, float {scale}, float {constant('f32', float('nan'), 1)}")
     factor = e.splat(inverse, "float")
 
     total = constant("i32", 0, lanes)
@@ -69,8 +68,7 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
     target_levels = f.element(levels, level, f.add(f.mul(row, level_stride), column))
     for number, value in enumerate(vectors):
         scaled = f.let(f"fmul {floats} {value}, {factor}")
-        rounded = f.call(floats, f"llvm.roundeven.v{lanes}f32", (floats, scaled))
-        whole = convert(e, rounded, "f32", "i32")
+        whole = _rounded(e, scaled, target)
         total = f.let(f"add {integers} {total}, {whole}")
         if kernel.planes:
             _store_planes(e, whole, f.element(target_levels, level, number * lanes))
@@ -91,6 +89,14 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
         f.line(f"store float {product}, ptr {correction}, align 4")
     f.end(unit)
     return f
+
+
+def _rounded(e: VectorEmitter, value: str, target: Target) -> str:
+    """A float as the nearest integer; in a block with NaN as any."""
+    if target.converts_to_nearest:
+        return rounded_integers(e, value, "f32", "i32")
+    floats = e.type("f32")
+    return convert(e, e.f.call(floats, f"llvm.roundeven.v{e.lanes}f32", (floats, value)), "f32", "i32")
 
 
 def _store_planes(e: VectorEmitter, whole: str, target: str) -> None:

@@ -189,8 +189,8 @@ class Words:
     def _move(self, source: str, target: str, count: str, shift: str) -> None:
         self._distribute(source, target, count, lambda word: self._digit(word, shift))
 
-    def _distribute(self, source: str, target: str, count: str, place: Callable[[str], str]) -> None:
-        """Move words behind those of smaller places, which were counted; afterwards the counters say where each place ends."""
+    def _distribute(self, source: str, target: str, count: str, digit: Callable[[str], str]) -> None:
+        """Move words behind those of smaller digits, which were counted; afterwards the counters say where each digit ends."""
         f = self.f
         each = f.loop(0, 1 << _BYTE, 1, [("i64", "0")])
         at = self.counter(each.index)
@@ -199,7 +199,7 @@ class Words:
         f.end(each, [f.add(each.carry[0], found)])
         walk = f.loop(0, count)
         word = self.load(source, walk.index)
-        at = self.counter(place(word))
+        at = self.counter(digit(word))
         index = f.let(f"load i64, ptr {at}, align 8")
         self.store(target, index, word)
         f.line(f"store i64 {f.add(index, 1)}, ptr {at}, align 8")

@@ -9,7 +9,8 @@ which is multiplied with `vectors` vectors of packed weights.
 
 Of plain input, a row of the kernel may be written out (`row_taps`): every element is loaded once for all pixels that it is a tap
 of, and the weights of the row stay in registers. Where output channels fill half a vector, vectors hold two pixels then
-(`paired`): the first half of a tile's pixels, and beside them the second.
+(`paired`): the first half of a tile's pixels, and beside them the second. Where sizes are known the first and the last tiles of
+a row are `cut`: they leave out elements that lie outside of the image. Otherwise x is surrounded by zeros first.
 
 A unit is a chunk of a row for one set of output channels. Units of a set follow each other, so that its weights stay in the
 cache; where a whole image does not, or weights are small, `banded` units do all sets for a *band* of chunks before the next band.
@@ -54,6 +55,19 @@ def blocked_operands(epilogue: Epilogue) -> Field:
     return tensors("operands", len(epilogue.operands), 5)
 
 
+@dataclass(frozen=True, slots=True)
+class CutTile:
+    """A tile some of whose elements lie outside of the image: they are left out."""
+
+    column: int  # of the tile's first pixel
+    pixels: int
+    first: int  # of the elements of its row that lie inside
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.column}+{self.pixels}:{self.first}-{self.end}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConvKernel:
     """All that decides the code of a convolution. `sets` groups of `vectors` blocks make the output channels of one group."""
@@ -78,12 +92,14 @@ class ConvKernel:
     deep: bool = False  # results are sums of so many products that they are summed up in blocks
     row_taps: int = 0  # of a kernel row that is written out (plain input); 0: kernel columns are a loop
     paired: bool = False  # each vector has the sums of two pixels (one set of half a block, a row that is written out)
+    cut: tuple[CutTile, ...] = ()  # tiles of such rows that reach past the image; the others lie inside
 
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        fields = [getattr(self, each.name) for each in dataclass_fields(self) if each.name != "epilogue"]
-        return f"conv|{','.join(map(str, fields))}|{self.epilogue.key}"
+        fields = [getattr(self, each.name) for each in dataclass_fields(self) if each.name not in ("epilogue", "cut")]
+        cut = "".join(f"|cut {tile}" for tile in self.cut)
+        return f"conv|{','.join(map(str, fields))}{cut}|{self.epilogue.key}"
 
     @property
     def arguments(self) -> Arguments:

@@ -8,6 +8,7 @@ them while it is in the caches. What a block does with a tree:
              whether a row comes to it or not, takes leaves out of the words of those rows that exceed its key. The lowest bit
              that is left is the leaf. No jumps and no gathers: a vector of rows for each node.
     walks    Any other tree: several rows go down together, one step each in turn, so that none waits for its memory accesses.
+             Meanwhile the nodes of the next tree are fetched, where all of them do not fit the second cache (`fetches`).
     few      Rows that do not make up a vector: each goes through several trees at a time.
 
 However rows are divided, each has its votes added in the order of the trees. The parallel range counts units.
@@ -42,11 +43,12 @@ class TreeKernel:
     has_bits: bool
     has_walks: bool
     block: int  # rows
+    fetches: bool = False  # the nodes of the next tree that is walked through are brought near meanwhile
 
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        flags = "".join(str(int(flag)) for flag in (self.is_single, self.wide, self.has_bits, self.has_walks))
+        flags = "".join(str(int(flag)) for flag in (self.is_single, self.wide, self.has_bits, self.has_walks, self.fetches))
         return f"trees|{self.type}|{self.sums}|{self.aggregate}|{self.width}|{flags}|{self.block}"
 
     @property

@@ -76,12 +76,30 @@ def keeps_sums(target: Target) -> bool:
     return target.registers >= 32
 
 
-def tallest(bits: int, level_bits: int, target: Target) -> int:
-    """The most rows of a tile: each takes one sum of integers, or one for each plane, and one of floats if they are kept."""
+def strips_of_tile(bits: int, rows: Dim, columns: int, target: Target) -> int:
+    """The strips that a tile takes together.
+
+    Two share the levels they read, where these take as long to load as vectors take to be multiplied. A single row has no use
+    for it, nor have columns of a single strip.
+    """
+    shared = target.has_whole_vectors and keeps_sums(target) and dots_of(bits, target) == "bytes"
+    return 2 if shared and rows != 1 and columns > target.lanes else 1
+
+
+def tallest(bits: int, level_bits: int, target: Target, strips: int = 1) -> int:
+    """The most rows of a tile: each takes one sum of integers, or one for each plane, and one of floats if they are kept.
+
+    All that for each strip.
+    """
     planes = 2 if has_planes(bits, level_bits, target) else 1
     if keeps_sums(target):
-        return rows_in_registers(target, planes + 1, 7 if planes > 1 else 8)
-    return rows_in_registers(target, planes, 6)
+        return rows_in_registers(target, strips * (planes + 1), 7 if planes > 1 or strips > 1 else 8)
+    return rows_in_registers(target, strips * planes, 6)
+
+
+def tiles_of_panel(rows: int, row_bytes: int, target: Target) -> int:
+    """How many tiles of so many rows all strips take before the next ones: their levels stay in half of the second cache."""
+    return max(target.caches.l2 // 2 // (rows * row_bytes), 1)
 
 
 def level_stride(levels: int, level_bits: int) -> int:
@@ -140,7 +158,10 @@ class QuantizeRowsKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockProductKernel:
-    """All that decides the code of a product with weights in blocks. The parallel range counts tiles, strip by strip."""
+    """All that decides the code of a product with weights in blocks.
+
+    The parallel range counts tiles, strip by strip within a panel of rows.
+    """
 
     bits: int  # of a weight
     block: int  # weights that share a scale
@@ -150,11 +171,12 @@ class BlockProductKernel:
     rows: int  # of the tallest tile
     heights: tuple[int, ...]  # of tiles that there is code for, ascending
     epilogue: Epilogue
+    strips: int = 1  # that a tile takes together
     grouped: bool = False  # the batch axis counts groups; a table of tiles says which rows each has (`kernel.matmul.experts`)
 
     def __post_init__(self) -> None:
-        if self.grouped and self.batch != 1:
-            raise ValueError("rows in groups have one batch axis")
+        if self.grouped and (self.batch != 1 or self.strips != 1):
+            raise ValueError("rows in groups have one batch axis, and tiles of one strip")
         if self.bits not in (2, 4, 8) or self.block % 16:
             raise ValueError(f"weights of {self.bits} bits in blocks of {self.block}")
         if not self.heights or not self.heights[-1] <= self.rows <= MOST_ROWS:
@@ -166,7 +188,7 @@ class BlockProductKernel:
         heights_ = ",".join(map(str, self.heights))
         return (
             f"block_product|{self.bits}|{self.block}|{self.level_bits}|{self.offsets}|{self.batch}|{self.rows}|{heights_}"
-            f"|{self.epilogue.key}{'|grouped' if self.grouped else ''}"
+            f"|{self.epilogue.key}{'|grouped' if self.grouped else ''}{f'|strips{self.strips}' if self.strips > 1 else ''}"
         )
 
     @property
@@ -187,6 +209,7 @@ class BlockProductKernel:
             tensor("scales", rows),
             tensor("corrections", rows),
             number("between"),  # blocks: elements of scales and corrections
+            *([] if self.grouped else [number("panel")]),  # row blocks that all strips take before the next
             address("weights"),
             address("weight_scales"),
             address("offsets"),
@@ -197,4 +220,4 @@ class BlockProductKernel:
 
 def units(kernel: BlockProductKernel, batch: Sequence[Dim], rows: Dim, columns: Dim, target: Target) -> Dim:
     """How many tiles the result has."""
-    return product([*batch, ceildiv(columns, target.lanes), ceildiv(rows, kernel.rows)])
+    return product([*batch, ceildiv(columns, target.lanes * kernel.strips), ceildiv(rows, kernel.rows)])

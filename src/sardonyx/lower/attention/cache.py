@@ -13,7 +13,7 @@ from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Value
 from sardonyx.kernel.attention.cache import CacheKernel, units
 from sardonyx.kernel.expr import load, select
-from sardonyx.lower.attention.attention import consecutive
+from sardonyx.lower.attention.operands import consecutive
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import index_tensor
 from sardonyx.lower.indexing.indexing import FAR_AWAY, take

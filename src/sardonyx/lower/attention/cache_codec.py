@@ -12,7 +12,7 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, floordiv, product
 from sardonyx.kernel.attention.cache_rows import CacheRowsKernel, units
 from sardonyx.kernel.expr import Expr, clamp, const, load, select, unary
-from sardonyx.lower.attention.attention import consecutive
+from sardonyx.lower.attention.operands import consecutive
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext

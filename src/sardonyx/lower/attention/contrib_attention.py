@@ -20,8 +20,9 @@ from sardonyx.ir.types import TensorType
 from sardonyx.kernel.attention.attention import key
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, const, load, select
-from sardonyx.lower.attention.attention import Attend, attend, capture, convert, input_at, joined, split_heads, used_outputs
+from sardonyx.lower.attention.attend import Attend, attend, capture
 from sardonyx.lower.attention.cache import append, check_positions
+from sardonyx.lower.attention.operands import convert, input_at, joined, split_heads, used_outputs
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import index_tensor

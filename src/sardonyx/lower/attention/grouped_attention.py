@@ -18,22 +18,11 @@ from sardonyx.ir.dims import Dim, dim_min, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, const, index, load, select
-from sardonyx.lower.attention.attention import (
-    MANY,
-    Attend,
-    attend,
-    capture,
-    convert,
-    float_kinds,
-    input_at,
-    probabilities,
-    softcapped,
-    split_heads,
-    used_outputs,
-)  # fmt: skip
+from sardonyx.lower.attention.attend import MANY, Attend, attend, capture, probabilities
 from sardonyx.lower.attention.cache import append, append_rows, check_positions
 from sardonyx.lower.attention.cache_codec import STORED_AS, CacheCodec
 from sardonyx.lower.attention.contrib_attention import FLOATS, MICROSOFT
+from sardonyx.lower.attention.operands import convert, float_kinds, input_at, softcapped, split_heads, used_outputs
 from sardonyx.lower.attention.rotary import angles_at, rotate
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import index_tensor

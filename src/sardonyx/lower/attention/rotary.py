@@ -10,7 +10,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, floordiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.expr import FLOATS, const, index, load, select
-from sardonyx.lower.attention.attention import convert, input_at, split_heads
+from sardonyx.lower.attention.operands import convert, input_at, split_heads
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import index_tensor
 from sardonyx.lower.indexing.indexing import FAR_AWAY, take

@@ -17,7 +17,7 @@ from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.matmul.matmul import is_deep
 from sardonyx.lower.conv import conv_weights
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_view, flattened
-from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, TileTask, choose_tile, with_row_of_taps
+from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, TileTask, choose_tile, cut_tiles, with_row_of_taps
 from sardonyx.lower.conv.row_sums import wanted_row_sums
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue
@@ -204,7 +204,8 @@ class Task(Blocks):
         blocks = -(-weights.outputs // block)
         deep = is_deep("f32", weights.inputs * geometry.taps)
         tile = self._tile(geometry.out[2], plain=True, deep=deep)
-        x = self._surrounded(tile)
+        cut = cut_tiles(tile, geometry)
+        x = self._surrounded(tile) if cut is None else self._plain_input()
         kernel = ConvKernel(
             block=block,
             vectors=tile.vectors,
@@ -226,11 +227,12 @@ class Task(Blocks):
             deep=deep,
             row_taps=tile.row_taps,
             paired=tile.paired,
+            cut=cut or (),
         )
         sets = self.sets(tile)
         packed = self._packed(sets, 0)
         strides = (x.strides[0], x.strides[1] * weights.inputs, x.strides[1], x.strides[2], x.strides[3])
-        inner = replace(geometry, pads_begin=(*geometry.pads_begin[:2], 0))
+        inner = geometry if cut is not None else replace(geometry, pads_begin=(*geometry.pads_begin[:2], 0))
         self._conv_step(kernel, tile, inner, self.operand_strides, packed, x, strides, weights.inputs)
 
     def _lanes(self) -> None:
@@ -472,14 +474,16 @@ class Task(Blocks):
         """Whether no window reaches past the left or right border: there is no padding and the last window ends inside."""
         return geometry.pads_begin[2] == 0 and isinstance(geometry.pads_end[2], int) and geometry.pads_end[2] <= 0
 
-    def _surrounded(self, tile: ConvTile) -> View:
-        """Plain x with zeros left and right, wide enough for whole tiles."""
-        ctx, geometry = self.ctx, self.geometry
+    def _plain_input(self) -> View:
+        """x without gaps, with three spatial axes."""
         x = self.x
         if not x.is_contiguous:
-            x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
-        missing = 5 - len(x.shape)
-        x = whole_view(x, (*x.shape[:2], *(1,) * missing, *x.shape[2:]))
+            x = self.ctx.copy(x, self.ctx.scratch(x.buffer.dtype, x.shape), "copy")
+        return whole_view(x, (*x.shape[:2], *(1,) * (5 - len(x.shape)), *x.shape[2:]))
+
+    def _surrounded(self, tile: ConvTile) -> View:
+        """Plain x with zeros left and right, wide enough for whole tiles."""
+        ctx, geometry, x = self.ctx, self.geometry, self._plain_input()
         pixels = geometry.out[2] if isinstance(geometry.out[2], int) else ceildiv(geometry.out[2], tile.pixels) * tile.pixels
         reach = (pixels - 1) * geometry.stride[2] + (geometry.kernel[2] - 1) * geometry.dilation[2] + 1
         left, width = geometry.pads_begin[2], geometry.size[2]

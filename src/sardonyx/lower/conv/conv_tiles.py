@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import Final
 
 from sardonyx.ir.dims import Dim
+from sardonyx.kernel.conv.conv import CutTile
+from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 from sardonyx.target.target import Target
@@ -23,6 +25,7 @@ _MOST_AT_BORDERS: Final = 11  # tiles there keep a pointer for every pixel: long
 _MARGIN: Final = 1.02  # by so much wider tiles must be faster
 _MOST_PAIRS: Final = 16  # of pixels of a tile
 _FEWEST_SUMS: Final = 12  # that do not wait for each other
+_MOST_CUT: Final = 3  # tiles of a row that reach past the image: each has code of its own
 _BESIDE_WEIGHTS: Final = 3  # registers of a tile besides sums and the weights of a row of the kernel
 
 
@@ -112,6 +115,21 @@ def with_row_of_taps(tile: ConvTile, task: TileTask, taps: int, *, deep: bool) -
     if most * tile.vectors < _FEWEST_SUMS:
         return tile
     return ConvTile(tile.vectors, _even(task.columns, most) if isinstance(task.columns, int) else most, taps)
+
+
+def cut_tiles(tile: ConvTile, geometry: Geometry) -> tuple[CutTile, ...] | None:
+    """The tiles of a row that reach past the image, if they are few and known; else x needs zeros around it."""
+    columns, width, left = geometry.out[2], geometry.size[2], geometry.pads_begin[2]
+    if not tile.row_taps or not isinstance(columns, int) or not isinstance(width, int) or not isinstance(left, int):
+        return None
+    stride, found = geometry.stride[2], []
+    for column in range(0, columns, tile.pixels):
+        pixels = min(tile.pixels, columns - column)
+        at, elements = column * stride - left, (pixels - 1) * stride + tile.row_taps
+        first, end = max(-at, 0), min(elements, width - at)
+        if (first, end) != (0, elements):
+            found.append(CutTile(column, pixels, first, end))
+    return tuple(found) if len(found) <= _MOST_CUT else None
 
 
 def _even(count: int, most: int) -> int:

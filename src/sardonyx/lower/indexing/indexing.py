@@ -27,6 +27,7 @@ from sardonyx.target import cost
 
 _OUT_OF_RANGE: Final = "index {{found}} is out of range for axis {axis} of size {{limit}}: expected {{low}} to {{high}}"
 _SHORT: Final = 16  # positions on an axis that are too few to walk along
+_FEW: Final = (1, 2, 3)  # elements of a row that are gathered one by one in less time than it takes to begin a copy
 FAR_AWAY: Final = 1 << 62  # an index no axis has
 
 
@@ -59,7 +60,8 @@ def index_step(
     The `ordered` axes are those on which different positions may meet in one element of `far`. Wrong indices are errors
     also where nothing is moved, unless they are known to be right (`trusted`).
     """
-    if index_operands and not trusted and not any(0 in index_operand.view.shape for index_operand in index_operands):
+    has_all_axes = all(index_operand.view.shape == tuple(sizes) for index_operand in index_operands)  # none where nothing moves
+    if not (has_all_axes or trusted or any(0 in index_operand.view.shape for index_operand in index_operands)):
         others = [
             size for axis, size in enumerate(sizes) if all(index_operand.strides[axis] == 0 for index_operand in index_operands)
         ]
@@ -70,6 +72,8 @@ def index_step(
     if parallel == [1]:
         parallel, merged = [], [[] for _ in strides]
     row = _row_axis(merged)
+    if row is not None and not ordered and parallel[row] in _FEW:
+        row = None
     row_size: list[Dim] = []
     if row is not None:
         row_size = [parallel.pop(row)]
@@ -292,7 +296,7 @@ def _along(strides: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
     return (*strides[:axis], 0, *strides[axis + 1 :])
 
 
-@template("GatherElements", accepts=_elements_fit, writes_anywhere=True)
+@template("GatherElements", accepts=_elements_fit, writes_anywhere=True, reads_broadcasts=True)
 def gather_elements(ctx: LowerContext, group: Group) -> None:
     node = _root(group)
     data, indices = given(node, 0), given(node, 1)
@@ -407,7 +411,13 @@ class _Scattered:
         self._ctx.step(step)
 
 
-@template("ScatterElements", "Scatter", accepts=lambda node: _elements_fit(node) or _known_reduction(node), writes_anywhere=True)
+@template(
+    "ScatterElements",
+    "Scatter",
+    accepts=lambda node: _elements_fit(node) or _known_reduction(node),
+    writes_anywhere=True,
+    reads_broadcasts=True,
+)
 def scatter_elements(ctx: LowerContext, group: Group) -> None:
     """Positions that differ on another axis never meet, so only the indexed axis is walked in order."""
     node = _root(group)

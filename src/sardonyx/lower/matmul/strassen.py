@@ -26,7 +26,7 @@ from sardonyx.program.steps import Address, View
 from sardonyx.target.target import Target
 
 LEAST_ROWS: Final = 32  # of an entry
-_LEAST_IN_ALL: Final = (32, 56)  # rows of all entries; the second is for machines that compute whole vectors (`least_in_all`)
+_LEAST_IN_ALL: Final = (32, 80)  # rows of all entries; the second is for machines that compute whole vectors (`least_in_all`)
 _SEQUENCES: Final = 3  # axes: entries, rows, columns
 LEAST_DEPTH: Final = 256
 # Of the time of a product's multiplications about 1/13 is saved, 2 * columns / 13 of them for each element of A. Magnitudes and

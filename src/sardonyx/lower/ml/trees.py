@@ -184,6 +184,7 @@ def tree_scores(ctx: LowerContext, group: Group) -> None:
         has_bits=bool(are_small.any()),
         has_walks=not are_small.all(),
         block=ctx.target.lanes * _BLOCK,
+        fetches=slots * node_words * 8 > ctx.target.caches.l2 and not are_small.all(),
     )
     is_signed = not has_unsigned_vectors(ctx.target)
     walked = ctx.packed(walked_nodes, (nodes, votes), column_count, is_signed, dtype=dtypes.UINT64, shape=(slots, node_words))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import Dim, product
+from sardonyx.ir.dims import Dim, dim_min, floordiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
@@ -23,7 +23,9 @@ from sardonyx.kernel.quant.block_product import (
     heights,
     level_bits_of,
     level_stride,
+    strips_of_tile,
     tallest,
+    tiles_of_panel,
     units,
 )
 from sardonyx.lower.epilogue import group_epilogue
@@ -36,8 +38,10 @@ from sardonyx.lower.quant.block_weights import pack_block_offsets, pack_block_po
 from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.target import cost
+from sardonyx.target.target import CACHE_LINE
 
 BYTE_LEVEL = 4  # the accuracy level that allows activations of 8 bits
+_LINE = CACHE_LINE // 4  # numbers of 32 bits in a cache line
 _LARGEST = 256  # weights of a block: sums of more products with 16-bit activations would not fit into 32 bits
 
 
@@ -113,7 +117,8 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
         for own in merged:
             own.insert(0, 0)
     *batch, rows, columns = sizes
-    most = tallest(bits, level_bits, ctx.target)
+    strips = strips_of_tile(bits, product([*batch, rows]), int(attrs["N"]), ctx.target)
+    most = tallest(bits, level_bits, ctx.target, strips)
     kernel = BlockProductKernel(
         bits=bits,
         block=block,
@@ -123,6 +128,7 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
         rows=most,
         heights=heights(rows, most),
         epilogue=epilogue.for_kernel([own[-1] for own in merged[2:]]),
+        strips=strips,
     )
     arguments = kernel.arguments.entries(
         batch=batch,
@@ -133,6 +139,7 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
         scales=(Address(scales.buffer), merged[1][:-1]),
         corrections=(Address(corrections.buffer), merged[1][:-1]),
         between=scales.strides[-1],
+        panel=tiles_of_panel(most, blocks * block * level_bits // 8, ctx.target),
         weights=Address(weights.buffer),
         weight_scales=Address(weight_scales.buffer),
         offsets=Address((offsets or weight_scales).buffer),
@@ -168,7 +175,8 @@ def quantized_rows(ctx: LowerContext, group: Group, a: View, kernel: QuantizeRow
     correction = dtypes.INT32 if kernel.middle else dtypes.FLOAT32
     stride = level_stride(blocks * kernel.block, kernel.level_bits)
     levels = ctx.scratch(kind, (*rows, stride), "levels")
-    between = product(rows)
+    # A row writes to every block: those of many rows share few sets of the caches if they lie a power of two apart.
+    between = product(rows) + _LINE * dim_min(floordiv(product(rows), 4 * _LINE), 1)
     scales, corrections = (
         View(flat.buffer, (*rows, blocks), (*_contiguous(rows), between), flat.offset)
         for flat in (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from guarded import guarded
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.epilogue import Epilogue, accumulator
-from sardonyx.kernel.expr import load
+from sardonyx.kernel.expr import load, looked_up
 from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.matmul import matmul
 from sardonyx.kernel.matmul.int8 import (
@@ -66,13 +66,14 @@ def operand(bytes_: Array, target: Target) -> Array:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
-@pytest.mark.parametrize("kind", ["u8", "i8"])
-def test_products_of_every_height_and_width(kind: Any, vectors: int, target: Target) -> None:
+@pytest.mark.parametrize(("kind", "fetches"), [("u8", False), ("u8", True), ("i8", False)])
+def test_products_of_every_height_and_width(kind: Any, fetches: bool, vectors: int, target: Target) -> None:
     strip = vectors * vector_lanes("i32", target)
     rows = tallest_tile(target, vectors)
     kernel = Int8MatMulKernel(
-        **types(kind, target), batch=0, vectors=vectors, rows=rows, heights=tuple(range(1, rows + 1)), whole=False, epilogue=PLAIN
-    )
+        **types(kind, target), batch=0, vectors=vectors, rows=rows, heights=tuple(range(1, rows + 1)), whole=False,
+        epilogue=PLAIN, fetches=fetches,
+    )  # fmt: skip
     each = element_depth(target)
     for case in range(2 * rows + 4):
         m, n, k = case, 1 + (case * 7) % (2 * strip + 3), (0, 1, 2, 3, 4, 9, 16, 21, 38, 75)[case % 10]
@@ -85,13 +86,51 @@ def test_products_of_every_height_and_width(kind: Any, vectors: int, target: Tar
         np.testing.assert_array_equal(c, (a.astype(np.int32) + offset_of_a(kind, target)) @ b.astype(np.int32))
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("vectors", [1, 2, 3, 4])
+@pytest.mark.parametrize("operations", [0, 30])
+def test_results_are_looked_up_in_tables(operations: int, vectors: int, whole: bool, target: Target) -> None:
+    """Vectors share registers of a table, in short epilogues and in those that are functions of their own."""
+    strip, rows = vectors * vector_lanes("i32", target), tallest_tile(target, vectors)
+    table = np.random.default_rng(0).permutation(256).astype(np.uint8)
+    value = accumulator("i32")
+    for number in range(operations):
+        value = (value ^ load(0, "i32")) + number
+    epilogue = Epilogue(
+        (Operand("i32", "unit"), Operand("u8", "unit")), ((1, looked_up(value.cast("u8"), table.tolist(), "u8")),)
+    )
+    kernel = Int8MatMulKernel(
+        **types("u8", target), batch=0, vectors=vectors, rows=rows, heights=tuple(range(1, rows + 1)), whole=whole,
+        epilogue=epilogue,
+    )  # fmt: skip
+    each, k = element_depth(target), 8
+    for m, n in (
+        (1, strip),
+        (rows, 2 * strip),
+        (2 * rows - 1, 3 * strip),
+        *([] if whole else [(rows, strip + 3), (3, strip - 1)]),
+    ):
+        a, b = operand(integers(m, (m, k), "u8"), target), integers(n, (k, n), "i8")
+        packed, flipped = guarded(np.ascontiguousarray(pack_quads(b[None], strip, each))), guarded(np.arange(n, dtype=np.int32))
+        c = guarded(np.full((m, n), 77, np.uint8))
+        arguments = [
+            m, n, k, 2, a.ctypes.data, k, packed.ctypes.data, k // each * strip, flipped.ctypes.data, 0, 1, c.ctypes.data, n, 1,
+        ]  # fmt: skip
+        run(kernel, arguments, matmul.units(kernel, [], m, n, target), target)
+        expected = (a.astype(np.int32) + offset_of_a("u8", target)) @ b.astype(np.int32)
+        for number in range(operations):
+            expected = (expected ^ flipped) + number
+        np.testing.assert_array_equal(c, table[expected & 255])
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 20), st.integers(0, 90), st.integers(0, 40), st.tuples(st.integers(0, 4), st.integers(1, 3)),
-    st.lists(st.integers(0, 1000), max_size=3), st.sampled_from(TARGETS),
+    st.lists(st.integers(0, 1000), max_size=3), st.sampled_from(TARGETS), st.booleans(),
 )  # fmt: skip
 def test_segments_of_the_depth_lie_apart(
-    rows: int, columns: int, depth: int, segments: tuple[int, int], parts: list[int], target: Target
+    rows: int, columns: int, depth: int, segments: tuple[int, int], parts: list[int], target: Target, fetches: bool
 ) -> None:
     """[row, first, second, depth] of an A with gaps on every axis, and an epilogue with a number for each column."""
     vectors = 2
@@ -99,7 +138,7 @@ def test_segments_of_the_depth_lie_apart(
     epilogue = Epilogue((Operand("i32", "unit"), Operand("i32", "unit")), ((1, accumulator("i32") - load(0, "i32")),))
     kernel = Int8MatMulKernel(
         **types("u8", target), batch=0, vectors=vectors, rows=most, heights=tuple(range(1, most + 1)), whole=False, segments=2,
-        epilogue=epilogue,
+        epilogue=epilogue, fetches=fetches,
     )  # fmt: skip
     memory = guarded(operand(integers(depth, (rows, segments[0], segments[1], depth + 3), "u8"), target))
     a = memory[..., 3:]  # the last byte is the last of the memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
@@ -11,6 +12,17 @@ from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import Expr, load
 from sardonyx.target.target import Target
+
+_LOOKUPS: Final = 4  # vectors whose lookups share a register
+
+
+class Sums(NamedTuple):
+    """A vector of finished sums: where it is stored, and what is known there."""
+
+    value: str
+    pointers: Sequence[str]  # of the operands, at the start of the row
+    position: str | int
+    known: Mapping[Expr, str]
 
 
 class EpilogueEmitter:
@@ -67,6 +79,11 @@ class EpilogueEmitter:
                 known[load(number, operand.type)] = self._load(number, pointers[number], strides[number], position, mask, count)
         return known
 
+    @property
+    def together(self) -> int:
+        """How many vectors gain by being made together: lookups share their instructions."""
+        return _LOOKUPS if self.epilogue.has_lookups else 1
+
     def vector(
         self,
         sums: str,
@@ -79,27 +96,41 @@ class EpilogueEmitter:
         count: str | None = None,
     ) -> list[str]:
         """Evaluate and store at `position` along the row; with `count`, only the first lanes exist. Returns what is stored."""
+        return self.vectors([Sums(sums, pointers, position, known or {})], type, strides, count=count)[0]
+
+    def vectors(
+        self, all_sums: Sequence[Sums], type: str, strides: Sequence[str], *, count: str | None = None
+    ) -> list[list[str]]:
+        """The same for several vectors, operation by operation."""
         mask = None if count is None else self.e.mask_below(count)
-        values = {**(known or {}), accumulator(type): sums}
+        values = [self._values(sums, type, strides, mask, count) for sums in all_sums]
+        made = self.e.emit_together([value for _, value in self.epilogue.stores], values)
+        for sums, stored in zip(all_sums, made):
+            self._store(sums, stored, strides, mask, count)
+        return made
+
+    def _values(self, sums: Sums, type: str, strides: Sequence[str], mask: str | None, count: str | None) -> dict[Expr, str]:
+        values = {**sums.known, accumulator(type): sums.value}
         for number in self.epilogue.read:
             operand = self.epilogue.operands[number]
             node = load(number, operand.type)
             if node in values:
                 continue
             if operand.inner == "zero":
-                values[node] = self.e.load_scalar(pointers[number], operand.type)
+                values[node] = self.e.load_scalar(sums.pointers[number], operand.type)
             else:
-                values[node] = self._load(number, pointers[number], strides[number], position, mask, count)
-        made = self.e.emit([value for _, value in self.epilogue.stores], values)
+                values[node] = self._load(number, sums.pointers[number], strides[number], sums.position, mask, count)
+        return values
+
+    def _store(self, sums: Sums, made: list[str], strides: Sequence[str], mask: str | None, count: str | None) -> None:
         for (number, _), value in zip(self.epilogue.stores, made):
-            operand = self.epilogue.operands[number]
+            operand, pointer = self.epilogue.operands[number], sums.pointers[number]
             if operand.inner == "unit":
-                at = self.f.element(pointers[number], memory_type(operand.type), position)
+                at = self.f.element(pointer, memory_type(operand.type), sums.position)
                 self.e.store(at, value, operand.type, mask)
             else:
-                at = self._strided(pointers[number], operand.type, strides[number], position)
+                at = self._strided(pointer, operand.type, strides[number], sums.position)
                 self.e.store_strided(at, strides[number], value, operand.type, count)
-        return made
 
     def _load(self, number: int, pointer: str, stride: str, position: str | int, mask: str | None, count: str | None) -> str:
         operand = self.epilogue.operands[number]

@@ -6,11 +6,11 @@ vector of i1 and a byte in memory; integers carry their sign in the operation.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from sardonyx.codegen.byte_tables import look_up
 from sardonyx.codegen.conversions import (
     SHORT,
     convert,
@@ -38,7 +38,6 @@ from sardonyx.kernel.saturation import counted_steps
 from sardonyx.kernel.truncation import truncated_by_range
 from sardonyx.target.target import Target
 
-_TABLE_PART: Final = 64  # entries of a table that a register holds
 _WORDS: Final = 16  # that a register holds
 
 
@@ -75,6 +74,11 @@ class VectorEmitter:
                 continue
             stack.pop()
             if node not in first:
+                if node.op == "lookup":
+                    found = look_up(self, node.param, [known[node.args[0]] for known in positions])
+                    for known, value in zip(positions, found):
+                        known[node] = value
+                    continue
                 for known in positions:
                     known[node] = self._node(node, known)
         return [[known[root] for root in roots] for known in positions]
@@ -512,45 +516,7 @@ def _truncated(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     return e.where_any(smallest, wide, node.type, lambda: e.emit([rare], {x: args[0]})[0])
 
 
-def _lookup(e: VectorEmitter, node: Expr, args: list[str]) -> str:
-    """An entry of a table of 256 bytes, by permutations of two registers each where the machine has them."""
-    f, lanes, table = e.f, e.lanes, node.param
-    if lanes == 1 or lanes > _TABLE_PART or e.target is None or not e.target.has_byte_permute:
-        return _looked_up_one_by_one(e, table, args[0])
-    part = f"<{_TABLE_PART} x i8>"
-    order = ", ".join(f"i32 {lane}" if lane < lanes else "i32 poison" for lane in range(_TABLE_PART))
-    byte = f.let(f"shufflevector {e.type('u8')} {args[0]}, {e.type('u8')} poison, <{_TABLE_PART} x i32> <{order}>")
-    halves = []
-    for start in (0, 2 * _TABLE_PART):
-        both = [_bytes(table[first : first + _TABLE_PART]) for first in (start, start + _TABLE_PART)]
-        halves.append(f.call(part, "llvm.x86.avx512.vpermi2var.qi.512", (part, both[0]), (part, byte), (part, both[1])))
-    high = f.let(f"icmp slt {part} {byte}, zeroinitializer")
-    found = f.let(f"select <{_TABLE_PART} x i1> {high}, {part} {halves[1]}, {part} {halves[0]}")
-    lowest = ", ".join(f"i32 {lane}" for lane in range(lanes))
-    return f.let(f"shufflevector {part} {found}, {part} poison, <{lanes} x i32> <{lowest}>")
-
-
-def _looked_up_one_by_one(e: VectorEmitter, table: bytes, value: str) -> str:
-    """Loads from a constant of the module, which functions with the same table share."""
-    f, result, name = e.f, "poison", f"@bytes_{hashlib.sha256(table).hexdigest()[:16]}"
-    entries = ", ".join(f"i8 {each}" for each in table)
-    f.declarations.add(f"{name} = private unnamed_addr constant [{len(table)} x i8] [{entries}], align 64")
-    for lane in range(e.lanes):
-        one = value if e.lanes == 1 else f.let(f"extractelement {e.type('u8')} {value}, i32 {lane}")
-        at = f.element(name, "i8", f.let(f"zext i8 {one} to i64", "i"))
-        found = f.let(f"load i8, ptr {at}, align 1")
-        if e.lanes == 1:
-            return found
-        result = f.let(f"insertelement {e.type('u8')} {result}, i8 {found}, i32 {lane}")
-    return result
-
-
-def _bytes(values: bytes) -> str:
-    return f"<{', '.join(f'i8 {each}' for each in values)}>"
-
-
 _EMIT: Final[dict[str, _Emit]] = {
-    "lookup": _lookup,
     "neg": _neg,
     "abs": _abs,
     "not": _not,

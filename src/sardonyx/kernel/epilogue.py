@@ -47,6 +47,11 @@ class Epilogue:
         return operations(varies)
 
     @property
+    def has_lookups(self) -> bool:
+        """Whether elements are looked up in tables of bytes."""
+        return any(node.op == "lookup" for node in walk([value for _, value in self.stores]))
+
+    @property
     def constants(self) -> int:
         """How many different numbers it has, zero apart: they take registers."""
         nodes = walk([value for _, value in self.stores])

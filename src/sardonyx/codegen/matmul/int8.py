@@ -110,6 +110,13 @@ class _Int8MatMulEmitter(MatMulEmitter):
         self.line_stride = strides[-1]
         self.column = "0"  # where the first row of a tile stands in its line
 
+    def strip_rows(self) -> str:
+        f = self.f
+        rows = f.let(f"udiv i64 {f.add(self.depth, self.int8.element_depth - 1)}, {self.int8.element_depth}", "i")
+        for segments in self.segments:
+            rows = f.mul(rows, segments)
+        return rows
+
     def first_row(self, batch: list[str], row: str) -> str:
         if not self.line:
             return super().first_row(batch, row)
@@ -150,7 +157,9 @@ class _Int8MatMulEmitter(MatMulEmitter):
         starts = loop.carry[: len(moving)]
         inside, now = self._segments(tile, axis + 1, starts, loop.carry[len(moving) :])
         kind_of_a, stride = memory_type(self.a_type), self.segment_strides[axis]
-        following = [inside[0], *(f.element(pointer, kind_of_a, stride) for pointer in starts[1:])]
+        rows = starts[1:-1] if tile.fetches else starts[1:]
+        ahead = inside[-1:] if tile.fetches else []
+        following = [inside[0], *(f.element(pointer, kind_of_a, stride) for pointer in rows), *ahead]
         ended = f.end(loop, [*following, *now])
         return ended[: len(moving)], ended[len(moving) :]
 

@@ -19,7 +19,7 @@ from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conversions import convert
 from sardonyx.codegen.depth_blocks import BLOCK, DepthBlocks
 from sardonyx.codegen.element_types import constant, intrinsic_suffix, memory_type
-from sardonyx.codegen.epilogue import EpilogueEmitter
+from sardonyx.codegen.epilogue import EpilogueEmitter, Sums
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
@@ -179,8 +179,12 @@ class MatMulEmitter:
         row_bytes = self.strip * BITS[self.k.b_type] // 8
         bytes_ = f.min(f.let(f"udiv i64 {f.add(tiles, row_bytes - 1)}, {tiles}", "i"), str(CACHE_LINE))
         is_last = f.let(f"icmp sge i64 {f.add(strip, 1)}, {self.ceildiv(self.columns, self.strip)}", "c")
-        start = f.mul(f.add(f.mul(number, bytes_), row_bytes), self.depth)
+        start = f.mul(f.add(f.mul(number, bytes_), row_bytes), self.strip_rows())
         return f.element(b, "i8", f.let(f"select i1 {is_last}, i64 0, i64 {start}", "i")), bytes_
+
+    def strip_rows(self) -> str:
+        """Rows of B in a strip."""
+        return self.depth
 
     def first_row(self, batch: list[str], row: str) -> str:
         """Where a row of A begins."""
@@ -386,16 +390,19 @@ class MatMulEmitter:
     def _store(self, height: int, sums: list[str], pointers: list[str]) -> None:
         """The epilogue of a whole tile, in registers."""
         vectors = self.k.vectors
-        moving = list(pointers)
+        moving, waiting = list(pointers), []
         numbers = self.epilogue.numbers(pointers)
         for row in range(height):
             known = self.epilogue.uniform(moving, numbers)
             for number in range(vectors):
-                self.epilogue.vector(
-                    sums[row * vectors + number], self.k.type, moving, self.column_strides, number * self.lanes, known=known
-                )
+                waiting.append(Sums(sums[row * vectors + number], moving, number * self.lanes, known))
+                if len(waiting) == self.epilogue.together:
+                    self.epilogue.vectors(waiting, self.k.type, self.column_strides)
+                    waiting = []
             if row + 1 < height:
                 moving = self._next_row(moving)
+        if waiting:
+            self.epilogue.vectors(waiting, self.k.type, self.column_strides)
 
     def _next_row(self, pointers: list[str]) -> list[str]:
         return [
@@ -436,7 +443,15 @@ class MatMulEmitter:
         row = f.loop(0, "%height", 1, [("ptr", pointer) for pointer in ["%tile", *pointers]])
         tile, moving = row.carry[0], row.carry[1:]
         known = epilogue.uniform(moving, numbers)
-        position = f.loop(0, whole, self.lanes)
+        begin = "0"
+        if epilogue.together > 1 and self.k.vectors > 1:
+            begin = f.mul(f.let(f"udiv i64 {limit}, {self.strip}", "i"), self.strip)
+            position = f.loop(0, begin, self.strip)
+            at = [f.add(position.index, number * self.lanes) for number in range(self.k.vectors)]
+            loaded = [e.load(f.element(tile, self.element, each), self.k.type) for each in at]
+            epilogue.vectors([Sums(value, moving, each, known) for value, each in zip(loaded, at)], self.k.type, strides)
+            f.end(position)
+        position = f.loop(begin, whole, self.lanes)
         sums = e.load(f.element(tile, self.element, position.index), self.k.type)
         epilogue.vector(sums, self.k.type, moving, strides, position.index, known=known)
         f.end(position)

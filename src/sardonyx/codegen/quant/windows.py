@@ -12,7 +12,7 @@ from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.element_types import constant, memory_type
-from sardonyx.codegen.epilogue import EpilogueEmitter
+from sardonyx.codegen.epilogue import EpilogueEmitter, Sums
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.quant.integer_dots import dot_bytes
@@ -267,6 +267,7 @@ class _QuadWindowEmitter:
                 if result:
                     f.branch_if(f.let(f"icmp slt i64 {f.add(row, result)}, {self.out_rows}", "c"), exists, after)
                     f.label(exists)
+                of_pixels = []
                 for pixel in range(pixels):
                     moving = [
                         start
@@ -274,7 +275,8 @@ class _QuadWindowEmitter:
                         else f.element(start, memory_type(o.type), f.mul(f.add(loop.index, pixel), s["pixel"]))
                         for start, o, (_, s) in zip(starts[result], self.k.epilogue.operands, self.operands)
                     ]
-                    self.epilogue.vector(sums[result, pixel], "i32", moving, strides, position, known=dict(known), count=count)
+                    of_pixels.append(Sums(sums[result, pixel], moving, position, known))
+                self.epilogue.vectors(of_pixels, "i32", strides, count=count)
                 if result:
                     f.branch(after)
                     f.label(after)

@@ -42,6 +42,8 @@ _USUAL_SIDE: Final = 224  # of an image whose size is not known
 _WINDOW_PIXELS: Final = 14  # of a depthwise tile or one of a pool, at most
 _WINDOW_REGISTERS: Final = 8  # that its sums leave to other things
 _LOOPED_TAPS: Final = 16  # of a long kernel row that are written out, times lanes of a group
+_LANE_COLUMNS: Final = 17  # of the input that a tile meets lane by lane, at most: they stay in registers, or near
+_BESIDE_WEIGHTS: Final = 11  # registers: so many sums that they do not wait for each other, a column, a lane of it, their order
 _LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
 
 
@@ -259,7 +261,7 @@ class Task(Blocks):
         """Few output channels: lanes are input channels."""
         weights, geometry, block = self.weights, self.geometry, self.block
         iterations, tail = divmod(weights.inputs, block)
-        pixels, row = row_tile(geometry, max(_NARROW_SUMS // weights.outputs, 1), weights.outputs)
+        pixels, row = row_tile(geometry, min(_NARROW_SUMS, _LANE_TAPS // geometry.kernel[2]) // weights.outputs)
         kernel = NarrowKernel(
             block=block,
             outputs=weights.outputs,
@@ -541,10 +543,9 @@ def dense_blocks(ctx: LowerContext, x: View) -> View:
     return blocked_view(ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy"))
 
 
-def row_tile(geometry: Geometry, most: int, group: int) -> tuple[int, Row | None]:
+def row_tile(geometry: Geometry, most: int) -> tuple[int, Row | None]:
     """How many pixels a tile has whose taps are written out, and the row if its sizes are known."""
-    columns, taps = geometry.out[2], geometry.kernel[2]
-    most = max(min(most, _LANE_TAPS // max(taps * group, 1)), 1)
+    columns, most = geometry.out[2], max(most, 1)
     if not geometry.known_row:
         return min(ANY_WIDTH_PIXELS, most), None
     width, out, left, right = (int(str(dim)) for dim in (geometry.size[2], columns, geometry.pads_begin[2], geometry.pads_end[2]))
@@ -556,12 +557,16 @@ def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool 
     """The kernel of a depthwise convolution or a pool."""
     geometry = result.geometry
     most = min(rows_in_registers(result.ctx.target, 1, _WINDOW_REGISTERS), _WINDOW_PIXELS)
-    written = geometry.kernel[2]
+    written, lane_by_lane = geometry.kernel[2], False
     if written * group > LONGEST_WRITTEN:
         written = max(_LOOPED_TAPS // group, 1)
         pixels, row = most, None
     else:
-        pixels, row = row_tile(geometry, most, group)
+        target = result.ctx.target
+        lane_by_lane = target.has_whole_vectors and geometry.stride[2] == 1 and group > 1
+        lane_by_lane = lane_by_lane and written * group + _BESIDE_WEIGHTS > target.registers
+        of_columns = _LANE_COLUMNS - (written - 1) * geometry.dilation[2]
+        pixels, row = row_tile(geometry, min(most, of_columns if lane_by_lane else _LANE_TAPS // max(written * group, 1)))
     return WindowKernel(
         kind=kind,
         block=result.block,
@@ -577,6 +582,7 @@ def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool 
         dense=result.is_dense(result.operand_strides),
         epilogue=result.epilogue.for_kernel([own[-1] for own in result.operand_strides]),
         written=written,
+        lane_by_lane=lane_by_lane,
     )
 
 

@@ -31,7 +31,7 @@ from sardonyx.kernel.matmul.int8 import (
     takes_pairs,
     tallest_tile,
 )
-from sardonyx.kernel.matmul.matmul import heights, vector_lanes
+from sardonyx.kernel.matmul.matmul import fetching_rows, heights, vector_lanes
 from sardonyx.kernel.matmul.pack import Order
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, OperandNumber, group_epilogue
@@ -148,19 +148,27 @@ class Int8Product(Product):
     def tile_kernel(self, b: Columns, a: View, batch: int, rows: Dim, whole: bool, epilogue: Epilogue) -> Int8MatMulKernel:
         target = self.ctx.target
         most = tallest_tile(target, b.vectors)
+        possible = heights(rows, most)
         return Int8MatMulKernel(
             a_type="i16" if takes_pairs(target) else Quantized(a, None).type,
             b_type=b.type,
             batch=batch,
             vectors=b.vectors,
             rows=most,
-            heights=heights(rows, most),
+            heights=possible,
+            fetches=self._fetches(possible[-1]),
             whole=whole,
             ragged=not isinstance(self.depth, int) or self.depth % element_depth(target) != 0,
             segments=len(self.layout.segments),
             lines=self.layout.line is not None,
             epilogue=epilogue,
         )
+
+    def _fetches(self, tallest: int) -> bool:
+        """Whether tiles bring the next strip: where vectors are computed in one piece, and a strip is not there by itself."""
+        target = self.ctx.target
+        whole = target.has_whole_vectors and target.has_broadcast_operands
+        return whole and tallest >= fetching_rows(target)
 
     def a_arguments(self, a: View, strides: Sequence[Dim]) -> dict[str, Any]:
         segments, line = self.layout.segments, self.layout.line

@@ -92,7 +92,9 @@ def guarded_memory(at_start: bool = False) -> Iterator[_Guard]:
         mock.patch.object(executable, "np", numpy_with_guards),
         mock.patch.object(segment_runner, "np", numpy_with_guards),
         mock.patch.object(repeated_sizes, "new_array", guard.empty),
-        mock.patch.object(segment_runner.SegmentRunner, "staged", return_value=None),  # it lays out memory natively
+        # These lay out memory in native code.
+        mock.patch.object(segment_runner.SegmentRunner, "run_staged", return_value=None),
+        mock.patch.object(segment_runner.SegmentRunner, "open_run", return_value=None),
     ):
         yield guard
 

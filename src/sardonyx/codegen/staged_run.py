@@ -2,10 +2,10 @@
 
     COUNT symbol, RUN steps, SKIP if nothing changed, MUL, ADD, SLOT, RESERVE, ADDRESS, ..., STOP for results, BIND, RUN, END
 
-Steps count something, the numbers become sizes, sizes become entries of the table, buffers get their addresses, and steps follow
-that use them. An instruction is a code and three numbers (`runtime.staged_run` writes them). *Values* are the results of all
-operations on sizes, *bases* the addresses of all buffers. What follows from sizes is skipped while they are those of the run
-before. Results are Python's to allocate: a stop comes back to it, and the next call goes on behind.
+Steps count something, or arrays come in other shapes; the numbers become sizes, sizes become entries of the table, buffers get
+their addresses, and steps follow that use them. An instruction is a code and three numbers (`runtime.staged_run` writes them).
+*Values* are the results of all operations on sizes, *bases* the addresses of all buffers. What follows from sizes is skipped
+while they are those of the run before. Results are Python's to allocate: a stop comes back to it, the next call goes on there.
 
 Anything unusual comes back as REFUSED: a negative count, sizes that contradict each other or do not fit 64 bits, buffers that
 need more room than there is, steps that take long enough to be shared. Python then does the run again in its own way.
@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sardonyx.codegen.array_call import HEADER, load_entry
+from sardonyx.codegen.array_call import HEADER, load_entry, load_field
 from sardonyx.codegen.blocks import (
+    ARRAY_SIZES,
     INSTRUCTION_ENTRIES,
     STAGED_ADD,
     STAGED_ADDRESS,
@@ -33,6 +34,8 @@ from sardonyx.codegen.blocks import (
     STAGED_END,
     STAGED_EQUAL,
     STAGED_EXPECT,
+    STAGED_EXPECT_EXTENT,
+    STAGED_EXTENT,
     STAGED_FAULTS,
     STAGED_FAULTY,
     STAGED_FLOORDIV,
@@ -56,6 +59,7 @@ from sardonyx.codegen.blocks import (
     STAGED_STATE,
     STAGED_STOP,
     STAGED_TABLE,
+    STAGED_TOTAL,
     STAGED_VALUES,
     STAGED_WORK,
 )
@@ -127,10 +131,40 @@ def _chosen(name: str, condition: str) -> str:
 {_result(f"{name}_to", f"%{name}_result")}"""
 
 
-def _count(name: str) -> str:
+def _counted(name: str) -> str:
     """A number that steps have written: the b-th of buffer a."""
     return f"""{_cell(f"{name}_base", "bases", "%a", "ptr")}
 {_cell(name, f"{name}_base", "%b")}"""
+
+
+def _extent(name: str) -> str:
+    """The size of array a along axis b."""
+    return f"""{_cell(f"{name}_object", "objects", "%a", "ptr")}
+{load_field(f"{name}_sizes", f"{name}_object", HEADER + ARRAY_SIZES, "ptr")}
+{_cell(name, f"{name}_sizes", "%b")}"""
+
+
+def _learnt(name: str, source: str) -> str:
+    """A size that a symbol gets."""
+    return f"""{source}
+{_cell(f"{name}_before", "values", "%c")}
+  %{name}_bad = icmp slt i64 %{name}, 0
+  br i1 %{name}_bad, label %refuse, label %{name}_good
+{name}_good:
+  %{name}_same = icmp eq i64 %{name}, %{name}_before
+  br i1 %{name}_same, label %next, label %{name}_other
+{name}_other:
+  store i64 %{name}, ptr %{name}_before_p, align 8
+  store i64 1, ptr %changed, align 8
+  br label %next"""
+
+
+def _expected(name: str, source: str) -> str:
+    """A size that is known already."""
+    return f"""{source}
+{_cell(f"{name}_value", "values", "%c")}
+  %{name}_good = icmp eq i64 %{name}, %{name}_value
+  br i1 %{name}_good, label %next, label %refuse"""
 
 
 _CASES: Final[Mapping[int, str]] = {
@@ -158,6 +192,13 @@ _CASES: Final[Mapping[int, str]] = {
   %work_long = icmp sgt i64 %work, %limit
   br i1 %work_long, label %refuse, label %work_short
 work_short:
+  %work_before = load i64, ptr %total, align 8
+  %work_total = add i64 %work_before, %work
+  store i64 %work_total, ptr %total, align 8
+{load_entry("most_work", STAGED_TOTAL)}
+  %work_much = icmp sgt i64 %work_total, %most_work
+  br i1 %work_much, label %refuse, label %work_little
+work_little:
   %work_parts = sdiv i64 %work, %b
   %work_many = icmp sgt i64 %work_parts, 1
   %work_workers = select i1 %work_many, i64 %work_parts, i64 1
@@ -211,21 +252,10 @@ reserve_fits:
   %address = add i64 %address_base, %address_offset
 {_store("%address", "table", "%c", "address_slot")}
   br label %next""",
-    STAGED_COUNT: f"""{_count("count")}
-{_cell("count_before", "values", "%c")}
-  %count_bad = icmp slt i64 %count, 0
-  br i1 %count_bad, label %refuse, label %count_good
-count_good:
-  %count_same = icmp eq i64 %count, %count_before
-  br i1 %count_same, label %next, label %count_other
-count_other:
-  store i64 %count, ptr %count_before_p, align 8
-  store i64 1, ptr %changed, align 8
-  br label %next""",
-    STAGED_EXPECT: f"""{_count("expect")}
-{_cell("expect_value", "values", "%c")}
-  %expect_good = icmp eq i64 %expect, %expect_value
-  br i1 %expect_good, label %next, label %refuse""",
+    STAGED_COUNT: _learnt("count", _counted("count")),
+    STAGED_EXPECT: _expected("expect", _counted("expect")),
+    STAGED_EXTENT: _learnt("extent", _extent("extent")),
+    STAGED_EXPECT_EXTENT: _expected("same", _extent("same")),
     STAGED_SKIP: """  %skip_changed = load i64, ptr %changed, align 8
   %skip_none = icmp eq i64 %skip_changed, 0
   %skip_by = select i1 %skip_none, i64 %a, i64 0
@@ -264,6 +294,7 @@ entry:
   %cursor = alloca i64, align 8
   %most = alloca i64, align 8
   %piece = alloca i64, align 8
+  %total = alloca i64, align 8
 {load_entry("code", STAGED_CODE, "ptr")}
 {load_entry("start", STAGED_NEXT)}
 {load_entry("table", STAGED_TABLE, "ptr")}
@@ -278,6 +309,7 @@ entry:
   store i64 0, ptr %cursor, align 8
   store i64 0, ptr %most, align 8
   store i64 0, ptr %piece, align 8
+  store i64 0, ptr %total, align 8
   br label %next
 next:
   %at = load i64, ptr %counter, align 8

@@ -37,6 +37,7 @@ from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMe
 
 if TYPE_CHECKING:
     from sardonyx.runtime.array_call import ArrayCall
+    from sardonyx.runtime.open_runs import OpenRuns
     from sardonyx.runtime.runs import RunControl
     from sardonyx.runtime.state import StateSet
 
@@ -44,6 +45,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
 _REPEATED = 8  # runs of the same types and shapes after which they get a call of their own
+_VARIED = 8  # changes of shapes after which they are expected to go on
 _SHORT = 100_000  # nanoseconds of a run, by estimate, up to which that is worth the memory of another context
 
 
@@ -117,7 +119,9 @@ class Segments(Protocol):
 
     def repeated(self, context: RunContext, entries: Array) -> Any: ...
 
-    def staged(self, context: RunContext) -> Any: ...
+    def run_staged(self, context: RunContext, arrays: Sequence[Array]) -> list[Any] | None: ...
+
+    def open_run(self, context: RunContext, arrays: Sequence[Array]) -> Any: ...
 
     def shrink(self) -> None: ...
 
@@ -178,6 +182,8 @@ class Executable:
         # Name, type and shape of each input in the last run that was checked in full, and the shapes alone.
         self._expected: tuple[list[tuple[str, Any, tuple[int, ...]]], Shapes] | None = None
         self._repeats = 0  # runs since these were other ones
+        self._others = 0  # how often they were
+        self._open: OpenRuns | None = None  # runs of shapes that change again and again
         self._call: ArrayCall | None = None  # does without Python what `run` does for the types and shapes it was made for
         self._launch_alone = core.pool.launch_alone
         self._has_faults = bool(image.faults)
@@ -293,7 +299,7 @@ class Executable:
         """A context for arrays like these, for one caller's runs from now on; None if they are not short, or no single call."""
         if not self.core.pool.native_function("call") or not self.is_one_call or len(self.core.image.state):
             return None
-        context = self._free.pop() if self._free else self._new_context()
+        context = self._free.pop() if self._free else self.new_context()
         shapes = tuple([array.shape for array in arrays])
         try:
             if shapes != context.shapes:
@@ -314,9 +320,21 @@ class Executable:
             if type(array) is not np.ndarray or array.dtype != dtype or array.ndim != rank:
                 return None
         try:
-            return self._run_first(feeds, made)
+            return self._run_open(feeds) or self._run_first(feeds, made)
         except (SizeConflict, MemoryError, OverflowError):
             return None  # the full path says what is wrong
+
+    def _run_open(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs for feeds whose shapes have changed, if they have changed often; None if they are to be set up for."""
+        self._others += 1
+        if self._others < _VARIED:
+            return None
+        if self._open is None:
+            with importing:
+                from sardonyx.runtime.open_runs import OpenRuns  # lazy: for shapes that change again and again
+
+            self._open = OpenRuns(self, [name for name, _, _ in self._declared])
+        return self._open(feeds)
 
     def run_checked(
         self,
@@ -373,7 +391,7 @@ class Executable:
         try:
             context = self._free_by_address.pop()
         except IndexError:
-            context = self._new_context()
+            context = self.new_context()
             # Native code reads the address behind the header of an object: here the objects are the addresses themselves.
             context.addresses = np.zeros(len(context.objects), np.int64)
             first = address_of(context.addresses) - object.__basicsize__
@@ -429,7 +447,7 @@ class Executable:
 
     def prepare(self, arrays: Sequence[Array], states: StateSet) -> None:
         """Set the context of the next run up for these arrays and states; for one caller at a time."""
-        context = self._free.pop() if self._free else self._new_context()
+        context = self._free.pop() if self._free else self.new_context()
         context.states = states
         shapes = tuple([array.shape for array in arrays])
         try:
@@ -467,7 +485,7 @@ class Executable:
         try:
             context = free.pop()
         except IndexError:
-            context = self._new_context()
+            context = self.new_context()
         if shapes is None:
             shapes = tuple([array.shape for array in arrays])
         if shapes is not context.shapes:
@@ -526,10 +544,10 @@ class Executable:
         try:
             context = free.pop()
         except IndexError:
-            context = self._new_context()
+            context = self.new_context()
         is_again, context.shapes = shapes is not None and shapes is context.shapes and not targets, None
         try:
-            results = self._launch_staged(context, arrays) if is_again and context.staged is not False else None
+            results = self.segments.run_staged(context, arrays) if is_again and context.staged is not False else None
             if results is not None:
                 pass
             elif is_again and context.repeated and not context.long:
@@ -545,18 +563,8 @@ class Executable:
             self.give(context)
         return results
 
-    def _launch_staged(self, context: RunContext, arrays: list[Array]) -> list[Any] | None:
-        """The outputs for arrays of the shapes of the run before, without Python between stages; None if that cannot be."""
-        assert self.segments is not None
-        staged = context.staged
-        if staged is None:
-            staged = context.staged = self.segments.staged(context) or False
-        results: list[Any] | None = staged(context, arrays) if staged else None
-        if results is None and staged and staged.is_hopeless:
-            context.staged = False
-        return results
-
-    def _new_context(self) -> RunContext:
+    def new_context(self) -> RunContext:
+        """Memory for runs that share none with others at the same time."""
         return RunContext(self.core, self._entries, self._value_count)
 
     def take(self) -> RunContext:
@@ -564,7 +572,7 @@ class Executable:
         try:
             context = self._free.pop()
         except IndexError:
-            context = self._new_context()
+            context = self.new_context()
         context.shapes = None  # what was set up for the single call does not hold afterwards
         return context
 
@@ -588,7 +596,7 @@ class Executable:
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
         self._free, self._free_by_address = [], []
-        self._call, self._repeats = None, 0
+        self._call, self._repeats, self._others, self._open = None, 0, 0, None
         if self.segments is not None:
             self.segments.shrink()
 

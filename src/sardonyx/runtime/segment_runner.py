@@ -263,11 +263,24 @@ class SegmentRunner:
         """
         return None if self.core.image.states else RepeatedSizes(self, context, entries)
 
-    def staged(self, context: RunContext) -> StagedRun | None:
-        """How runs of a program without calls go without Python between its stages."""
-        from sardonyx.runtime.staged_run import StagedRun  # lazy: only programs with such sizes, and not in their first run
+    def run_staged(self, context: RunContext, arrays: Sequence[Array]) -> list[Any] | None:
+        """The outputs for arrays of the shapes of the run before, without Python between stages; None if that cannot be."""
+        staged = context.staged
+        if staged is None:
+            from sardonyx.runtime.staged_run import StagedRun  # lazy: only programs with such sizes, and not in their first run
 
-        return StagedRun.of(self, context)
+            staged = context.staged = StagedRun.of(self, context) or False
+        results: list[Any] | None = staged(context, arrays) if staged else None
+        if results is None and staged and staged.is_hopeless:
+            context.staged = False
+        return results
+
+    def open_run(self, context: RunContext, arrays: Sequence[Array]) -> StagedRun | None:
+        """How runs of a program without calls go for arrays of any shapes, in a context that serves nothing else."""
+        from sardonyx.runtime.staged_run import StagedRun  # lazy: only where shapes change again and again
+
+        self._begin(context, arrays, {})
+        return StagedRun.of(self, context, is_open=True)
 
     def run_from(
         self, context: RunContext, arrays: Sequence[Array], results: Sequence[Array], first: int, stage: int

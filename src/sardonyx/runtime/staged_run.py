@@ -6,6 +6,8 @@
 The instructions are written when a context is used for the same shapes again. What the inputs' shapes determine has been set
 up by then and stays; whatever sizes the data tell from then on, a run comes back to Python only to allocate results.
 
+An open run begins with the shapes of its arrays: whatever these are, nothing is set up in Python (`open_runs`).
+
 Buffers whose sizes become known on the way share a piece of memory if their lifetimes do not meet. Which of them do is
 decided once, their sizes are not looked at: that may take somewhat more memory than a plan for the sizes, but no time.
 """
@@ -34,6 +36,8 @@ from sardonyx.codegen.blocks import (
     STAGED_ENTRIES,
     STAGED_EQUAL,
     STAGED_EXPECT,
+    STAGED_EXPECT_EXTENT,
+    STAGED_EXTENT,
     STAGED_FAULTS,
     STAGED_FAULTY,
     STAGED_FLOORDIV,
@@ -56,6 +60,7 @@ from sardonyx.codegen.blocks import (
     STAGED_STATE,
     STAGED_STOP,
     STAGED_TABLE,
+    STAGED_TOTAL,
     STAGED_VALUES,
     STAGED_WORK,
     STEP_ENTRIES,
@@ -72,6 +77,7 @@ if TYPE_CHECKING:
 
 _ROOM: Final = LARGE_FROM - (1 << 16)  # bytes for buffers of all stages; the system provides what is touched of them
 _LONGEST: Final = 1_000_000  # nanoseconds of a step: programs with longer ones have no use for this
+_LONGEST_RUN: Final = 20_000_000  # of all steps
 _MOST_ROWS: Final = 1 << 16
 _REFUSED, _PATIENCE = 4, 16  # a run done in the other way counts four, one less with every other run; when that is given up
 _CODES: Final = {
@@ -97,7 +103,8 @@ class StagedRun:
         block[STAGED_CODE], block[STAGED_TABLE] = address_of(self._code), context.table_address
         block[STAGED_VALUES], block[STAGED_BASES] = address_of(self._values), address_of(self._bases)
         block[STAGED_OBJECTS], block[STAGED_FAULTS] = address_of(context.objects), address_of(context.faults)
-        block[STAGED_ROOM], block[STAGED_LIMIT], block[STAGED_CHANGED] = _ROOM, writer.limit, 1
+        block[STAGED_ROOM], block[STAGED_CHANGED] = _ROOM, 1
+        block[STAGED_LIMIT], block[STAGED_TOTAL] = writer.limits
         self._block, self._view, self._address = block, block.data, address_of(block)
         self._sizes = self._values.data
         self._types = [output.dtype for output in runner.bound.outputs]
@@ -105,15 +112,18 @@ class StagedRun:
         self._made = writer.made
 
     @classmethod
-    def of(cls, runner: SegmentRunner, context: RunContext) -> StagedRun | None:
-        """The run of a program in a context that was set up for it; None if it has none."""
+    def of(cls, runner: SegmentRunner, context: RunContext, *, is_open: bool = False) -> StagedRun | None:
+        """The run of a program in a context that was set up for it; None if it has none.
+
+        An open one takes arrays of any shapes: their sizes are the first stage.
+        """
         core = runner.core
         code = core.pool.native_function("staged")
         image = core.image
-        is_plain = ADDRESS_FIRST and not image.states and core.apart is None and context.alone and not context.long
+        is_plain = ADDRESS_FIRST and not image.states and core.apart is None and (is_open or (context.alone and not context.long))
         if not code or not is_plain or not context.stages or len(image.sizes.rows) > _MOST_ROWS:
             return None
-        writer = _Writer(runner, context)
+        writer = _Writer(runner, context, is_open)
         return cls(runner, context, writer, code) if writer.write() else None
 
     @property
@@ -164,16 +174,20 @@ class _Writer:
     beginning of each stage.
     """
 
-    def __init__(self, runner: SegmentRunner, context: RunContext) -> None:
+    def __init__(self, runner: SegmentRunner, context: RunContext, is_open: bool) -> None:
         self.runner, self.core, self.image = runner, runner.core, runner.core.image
         self.bound = runner.bound
         self.code: list[tuple[int, int, int, int]] = []
         self.made: list[list[tuple[int, list[int]]]] = [[]]
         self.given = len(self.bound.inputs)
-        self.limit = _LONGEST if self.core.pool.workers == 1 else min(2 * PARALLEL_FROM - 1, _LONGEST)
+        is_shared = self.core.pool.workers > 1
+        self.limits = 2 * PARALLEL_FROM - 1 if is_shared else _LONGEST, _LONGEST_RUN
+        if is_open and is_shared:  # longer ones gain more from workers that are awake than from anything here
+            self.limits = self.limits[0], 2 * PARALLEL_FROM
         self._rows, self._results = self.image.sizes.rows, self.image.sizes.results
-        self._known = context.stages[0].known
-        self.values = self._first_values(context.stages[0].symbols)
+        self._is_open = is_open
+        self._known = 0 if is_open else context.stages[0].known
+        self.values = self._first_values([0] * len(self.image.symbols) if is_open else context.stages[0].symbols)
         self.room_row = len(self.values)
         self.values += [0, 0]  # the room's beginning, and where the first stage's part begins in it
         self._symbol_rows = {a: row for row, (op, a, _) in enumerate(self._rows) if op == table.SYMBOL}
@@ -181,8 +195,12 @@ class _Writer:
         ports = [*(port.buffer for port in self.bound.inputs), *(output.buffer for output in self.bound.outputs)]
         self._port_of = {buffer: number for number, buffer in enumerate(ports)}
         self._bound_ports: set[int] = set()  # buffers of inputs, and of results that are allocated
-        self._placed_late: set[int] = set()
-        self._late = {int(number) for number in self.image.late[:, 0]}
+        arena = self.image.arena[:, :2].tolist() if is_open else []
+        needs = self.bound.dim_needs
+        # Buffers that get their addresses here, with the symbols in their sizes; and those that have them
+        self._buffers = [(number, needs[dim]) for number, dim in arena] if is_open else self.bound.late_buffers
+        self._own = {number for number, _ in self._buffers}
+        self._laid_out = set() if is_open else {number for number, needs in self._buffers if not needs & ~self._known}
         self._slots_left = [(slot, buffer, self._results[dim]) for slot, buffer, dim in self.image.address_slots.tolist()]
 
     def _first_values(self, symbols: Sequence[int]) -> list[int]:
@@ -205,14 +223,19 @@ class _Writer:
             return False
         for number, port in enumerate(self.bound.inputs):
             self._bind(port.buffer, number)
-        self.made[0] = self._ready_outputs()
-        self._bind_outputs(self.made[0])
+        if not self._is_open:
+            self.made[0] = self._ready_outputs()
+            self._bind_outputs(self.made[0])
         self._write_port_addresses()
         # What remains of the first stage was written when the context was set up.
-        self._slots_left = [
-            entry for entry in self._slots_left
-            if entry[1] in self._late or entry[1] in self._port_of or self._row_needs[entry[2]] & ~self._known
-        ]  # fmt: skip
+        self._slots_left = [entry for entry in self._slots_left if self._is_left(*entry[1:])]
+        if self._is_open:
+            extents = [
+                (STAGED_EXTENT, STAGED_EXPECT_EXTENT, number, axis, dim, symbol)
+                for number, port in enumerate(self.bound.inputs)
+                for axis, (dim, symbol) in enumerate(zip(port.axes.dims, port.axes.symbols))
+            ]
+            self._write_stage(extents)
         for segment in self.bound.segments:
             if isinstance(segment, BoundNative):
                 if segment.needs & ~self._known:
@@ -220,7 +243,8 @@ class _Writer:
                 first = self.core.steps_address + segment.first * 8 * STEP_ENTRIES
                 self._put(STAGED_RUN, first, segment.steps, int(bool(self.image.faults)))
             elif isinstance(segment, BoundSizes):
-                self._write_stage(segment)
+                numbers = enumerate(zip(segment.axes.dims, segment.axes.symbols))
+                self._write_stage([(STAGED_COUNT, STAGED_EXPECT, segment.counts, *(at, *each)) for at, each in numbers])
             else:
                 return False
         self._put(STAGED_END)
@@ -252,25 +276,35 @@ class _Writer:
                 left.append((slot, buffer, row))
         self._slots_left = left
 
-    def _write_stage(self, segment: BoundSizes) -> None:
-        """Read what was counted; compute what follows from it, unless nothing has changed; allocate results."""
+    def _is_left(self, buffer: int, row: int) -> bool:
+        """Whether the address of a part of a buffer is still to be written."""
+        if buffer in self._own:
+            return buffer not in self._laid_out or bool(self._row_needs[row] & ~self._known)
+        return buffer in self._port_of or bool(self._row_needs[row] & ~self._known)
+
+    def _write_stage(self, found: Sequence[tuple[int, int, int, int, int, int]]) -> None:
+        """Read sizes; compute what follows from it, unless nothing has changed; allocate results.
+
+        For each there are the instructions that read a new size and one that is known, where it stands, its dim and symbol.
+        """
         before, expected = self._known, []
-        for position, (dim, symbol) in enumerate(zip(segment.axes.dims, segment.axes.symbols)):
+        for learn, expect, source, position, dim, symbol in found:
             if symbol >= 0 and not self._known >> symbol & 1:
                 self._known |= 1 << symbol
-                self._put(STAGED_COUNT, segment.counts, position, self._symbol_rows[symbol])
+                self._put(learn, source, position, self._symbol_rows[symbol])
             else:
-                expected.append((dim, position))
-        if self._known != before:
+                expected.append((expect, source, position, dim))
+        is_first = self._is_open and not self._laid_out
+        if self._known != before or is_first:
             skip = len(self.code)
             self._put(STAGED_SKIP)
             self._write_sizes(before)
-            self._write_locations(before)
+            self._write_locations()
             self.code[skip] = (STAGED_SKIP, len(self.code) - skip - 1, 0, 0)
-        for dim, position in expected:
+        for expect, source, position, dim in expected:
             row = self._results[dim]
             if not self._row_needs[row] & ~self._known:
-                self._put(STAGED_EXPECT, segment.counts, position, row)
+                self._put(expect, source, position, row)
         made = self._ready_outputs()
         if made:
             self._put(STAGED_STOP, len(self.made))
@@ -299,9 +333,9 @@ class _Writer:
             if self._is_new(needs[results[dim]], before):
                 self._put(STAGED_WORK, results[dim], SHARED_FROM, slot)
 
-    def _write_locations(self, before: int) -> None:
+    def _write_locations(self) -> None:
         """Addresses of buffers whose sizes are known now, and of parts of any buffer that begin where that is known now."""
-        members = [number for number, needs in self.bound.late_buffers if not needs & ~self._known and needs & ~before]
+        members = [number for number, needs in self._buffers if not needs & ~self._known and number not in self._laid_out]
         taken = len(self.values) - 1
         self._put(STAGED_FROM, taken)
         layout = ArenaLayout(self.image, members, self.core.pool.workers)
@@ -315,10 +349,10 @@ class _Writer:
             self._put(STAGED_SHARE, root, 0, buffer)
         self._put(STAGED_SAVE, 0, 0, taken + 1)
         self.values.append(0)
-        self._placed_late.update(members)
+        self._laid_out.update(members)
         left = []
         for slot, buffer, row in self._slots_left:
-            is_there = buffer in self._placed_late if buffer in self._late else buffer not in self._port_of
+            is_there = buffer in self._laid_out if buffer in self._own else buffer not in self._port_of
             if is_there and not self._row_needs[row] & ~self._known:
                 self._put(STAGED_ADDRESS, buffer, row, slot)
             else:

@@ -81,8 +81,8 @@ class _BlockProductEmitter:
         following = f.fresh("next")
         if k.grouped:
             unit = f.loop("%begin", "%end")
-            tile = grouped_tile(f, self.tiles, unit.index, strips)
-            indices, strip, row, height = [tile.group], tile.strip, tile.row, tile.height
+            tile = grouped_tile(f, self.tiles, unit.index, self._sets(strips))
+            indices, strip, row, height = [tile.group], f.mul(tile.strip, k.strips), tile.row, tile.height
             skip_empty(f, tile, following)
             of_all = f.add(f.mul(tile.group, strips), strip)  # among the strips of all groups
         else:
@@ -141,7 +141,7 @@ class _BlockProductEmitter:
         row_blocks = self._at_least_one(f.let(f"udiv i64 {f.add(self.rows, k.rows - 1)}, {k.rows}", "i"))
         base = f.let(f"udiv i64 {self.rows}, {row_blocks}", "i")
         higher = f.let(f"urem i64 {self.rows}, {row_blocks}", "i")
-        groups = f.let(f"udiv i64 {f.add(strips, k.strips - 1)}, {k.strips}", "i")
+        groups = self._sets(strips)
         unit = f.loop("%begin", "%end")
         rest, matrix = self._divided(unit.index, f.mul(row_blocks, groups))
         indices = f.indices(matrix, self.batch)
@@ -153,6 +153,10 @@ class _BlockProductEmitter:
         is_higher = f.let(f"icmp slt i64 {block}, {higher}", "c")
         height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
         return unit, indices, strip, row, height
+
+    def _sets(self, strips: str) -> str:
+        """How many tiles are beside each other."""
+        return self.f.let(f"udiv i64 {self.f.add(strips, self.k.strips - 1)}, {self.k.strips}", "i")
 
     def _at_least_one(self, parts: str) -> str:
         """A result without elements has no tiles, and nothing may be divided by their number."""

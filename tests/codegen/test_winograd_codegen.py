@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, ROW_INPUTS, ROW_OUTPUTS, Arithmetic
+from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic, finite
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.conv.winograd import POINTS, ROW_POINTS, ROW_TILE, matrices
+from sardonyx.kernel.conv.winograd import TILES, matrices
 
 
 class Linear(Arithmetic):
@@ -44,24 +44,24 @@ class Linear(Arithmetic):
         return np.array([self.forms[name] for name in names])
 
 
-@pytest.mark.parametrize("tile", POINTS)
-def test_transforms_are_the_matrices(tile: int) -> None:
-    made = matrices(tile)
-    names = [f"x{number}" for number in range(tile + 2)]
-    for transform, matrix in ((INPUTS[tile], made.inputs), (OUTPUTS[tile], made.outputs)):
-        linear = Linear(tile + 2)
-        np.testing.assert_array_equal(linear.matrix(transform(linear, names)), np.array(matrix))
-        assert linear.operations <= {2: 4, 4: 12}[tile]
+OPERATIONS = {3: 2, 4: 4, 5: 11, 6: 12, 7: 21}  # at most, by elements
 
 
-@pytest.mark.parametrize("taps", ROW_POINTS)
-def test_transforms_along_one_axis_are_the_matrices(taps: int) -> None:
-    made = matrices(ROW_TILE, taps)
-    names = [f"x{number}" for number in range(ROW_TILE + taps - 1)]
-    for transform, matrix, most in (
-        (ROW_INPUTS[taps], made.inputs, {3: 12, 4: 21}),
-        (ROW_OUTPUTS[taps], made.outputs, {3: 12, 4: 17}),
-    ):
-        linear = Linear(len(names))
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("taps", [2, 3, 4])
+def test_transforms_are_the_matrices(tile: int, taps: int) -> None:
+    made = matrices(tile, taps)
+    size = tile + taps - 1
+    names = [f"x{number}" for number in range(size)]
+    for transform, matrix in ((INPUTS[size], made.inputs), (OUTPUTS[tile, size], made.outputs)):
+        linear = Linear(size)
         np.testing.assert_array_equal(linear.matrix(transform(linear, names)), np.array(matrix))
-        assert linear.operations <= most[taps]
+        assert linear.operations <= OPERATIONS[size]
+
+
+@pytest.mark.parametrize("size", INPUTS)
+def test_without_infinity_no_transform_needs_the_last_pixel(size: int) -> None:
+    linear = Linear(size)
+    linear.forms["zeroinitializer"] = np.full(size, np.nan)
+    found = linear.matrix(finite(INPUTS[size])(linear, [f"x{number}" for number in range(size - 1)]))
+    np.testing.assert_array_equal(found, np.array(matrices(2, size - 1).inputs)[:-1])

@@ -67,7 +67,7 @@ def test_every_field_of_a_window_is_part_of_its_key() -> None:
     )
     others: dict[str, Any] = {
         "kind": "max", "block": 8, "group": 2, "pixels": 5, "taps": 5, "stride": 2, "dilation": 2, "row_dilation": 2,
-        "deep": True, "row": None, "padded": True, "dense": False, "row_sums": True, "written": 2,
+        "deep": True, "row": None, "padded": True, "dense": False, "row_sums": True, "lane_by_lane": True, "written": 2,
         "epilogue": RELU,
     }  # fmt: skip
     assert set(others) == {field.name for field in fields(WindowKernel)}

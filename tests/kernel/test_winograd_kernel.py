@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sardonyx.kernel.conv.winograd import POINTS, ROW_POINTS, ROW_TILE, WinogradKernel, WinogradRowKernel, matrices, row_taps
+from sardonyx.kernel.conv.winograd import (
+    POINTS,
+    TILES,
+    WinogradKernel,
+    WinogradRowKernel,
+    axis_taps,
+    matrices,
+    row_products,
+    row_taps,
+)
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import clamp
 from sardonyx.kernel.loops import Operand
@@ -17,7 +26,7 @@ STORE = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
 RELU = Epilogue((Operand("f32", "unit"),), ((0, clamp(accumulator("f32"), 0.0, None)),))
 
 
-ALL = [*((tile, 3) for tile in POINTS), *((ROW_TILE, taps) for taps in ROW_POINTS)]
+ALL = [(tile, taps) for tile in TILES for taps in (2, 3, 4)]
 
 
 @pytest.mark.parametrize(("tile", "taps"), ALL)
@@ -30,6 +39,16 @@ def test_the_matrices_compute_a_correlation(tile: int, taps: int) -> None:
 
 def test_groups_of_taps_are_those_with_the_fewest_products() -> None:
     assert [row_taps(taps) for taps in (3, 4, 5, 6, 7, 8, 9, 11, 16)] == [3, 4, 3, 3, 4, 4, 3, 4, 4]
+    assert [row_products(taps, row_taps(taps)) for taps in (3, 4, 5, 6, 7, 11)] == [6, 7, 11, 12, 13, 20]
+    assert [axis_taps(taps, 1, 4).products(4) for taps in (2, 3, 4, 5, 6, 7, 8, 10)] == [5, 6, 7, 11, 12, 13, 14, 19]
+    assert [axis_taps(taps, 2, 4).products(4) for taps in (3, 4, 5, 7)] == [9, 10, 11, 13]
+    assert axis_taps(5, 1, 4) == (3, (0,), (3,))
+    assert axis_taps(3, 2, 4) == (2, (0,), (1,))
+    assert axis_taps(10, 1, 4) == (4, (0,), (4, 7))
+
+
+def test_all_tiles_have_points() -> None:
+    assert {tile + taps - 1 for tile, taps in ALL} == set(POINTS)
 
 
 @pytest.mark.parametrize(("tile", "taps"), ALL)
@@ -43,7 +62,7 @@ def test_every_field_is_part_of_the_key() -> None:
     sizes = {"tile": 4, "block": 16, "vectors": 1, "last_vectors": 1, "last_lanes": 16, "rows": 14}
     alike: dict[str, Any] = {**sizes, "last_rows": 0, "tail": 0, "fetched": 0, "epilogue": STORE}
     tiles = WinogradKernel(overhangs=False, strides=(1, 1), dilations=(1, 1), taps=(1, 3, 3), deep=False, **alike)
-    lines = WinogradRowKernel(taps=3, **alike)
+    lines = WinogradRowKernel(taps=3, lacks_tap=False, **alike)
     for kernel in (tiles, lines):
         for field in fields(kernel):
             value = getattr(kernel, field.name)

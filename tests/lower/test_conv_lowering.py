@@ -18,7 +18,7 @@ from sardonyx.compile.assemble import library
 from sardonyx.ir.dims import symbol
 from sardonyx.kernel.conv.conv import ConvKernel, CutTile
 from sardonyx.kernel.conv.layout import SurroundKernel
-from sardonyx.kernel.conv.window import NarrowKernel
+from sardonyx.kernel.conv.window import LONGEST_WRITTEN, NarrowKernel, WindowKernel
 from sardonyx.lower.conv import strided_pixels
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile, cut_tiles, with_row_of_taps
@@ -166,6 +166,33 @@ def test_rows_of_the_kernel_are_written_out_where_registers_hold_their_weights()
     assert not with_row_of_taps(ConvTile(1, 14), few, 5, deep=True).paired
     for target in (described(8), replace(whole, has_whole_vectors=False)):
         assert with_row_of_taps(ConvTile(1, 14), replace(few, target=target), 5, deep=False) == ConvTile(1, 14)
+
+
+@st.composite
+def lane_groups(draw: st.DrawFn) -> Layer:
+    """Groups of several lanes of a block."""
+    size, groups = draw(st.sampled_from((2, 4, 8))), draw(st.integers(2, 5))
+    kernel, strides = [draw(st.integers(1, 5)), draw(st.integers(1, 7))], [draw(st.integers(1, 2)) for _ in range(2)]
+    pads, dilations = [draw(st.integers(0, 3)) for _ in range(4)], [1, draw(st.sampled_from((1, 1, 2)))]
+    reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(kernel, dilations)]
+    sizes = [max(draw(st.integers(1, most)), reach[axis] - pads[axis] - pads[axis + 2]) for axis, most in enumerate((6, 40))]
+    attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations, "group": groups}
+    batch, named, outputs = draw(st.integers(1, 2)), draw(st.booleans()), groups * size
+    return Layer((batch, outputs, *sizes), (outputs, size, *kernel), draw(st.booleans()), attrs, named)
+
+
+@settings(max_examples=40, deadline=None)
+@given(lane_groups())
+def test_groups_of_lanes_whose_weights_leave_the_registers_give_what_numpy_gives(layer: Layer) -> None:
+    content, feeds = layer.parts()
+    target = replace(here(16), has_whole_vectors=True)
+    lowered = lowered_for(content, target)
+    (expected,) = run_reference(content.SerializeToString(), feeds)
+    (actual,) = run_guarded(lowered, feeds, KernelLibrary(target, None))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    kernels = [step.kernel for step in lowered.steps if isinstance(step, KernelStep) and isinstance(step.kernel, WindowKernel)]
+    wide = layer.w[1] * layer.w[3] > 21 and layer.attrs["strides"][1] == 1 and layer.w[1] * layer.w[3] <= LONGEST_WRITTEN
+    assert all(kernel.lane_by_lane is wide for kernel in kernels)
 
 
 def test_tiles_that_reach_past_the_image_leave_out_what_is_outside() -> None:

@@ -191,6 +191,23 @@ def test_what_a_split_cuts_and_a_concat_joins_again_is_never_copied() -> None:
     agrees(other_order, x=data((1, 8, 5), np.float32))
 
 
+@pytest.mark.parametrize("sizes", ["2,3,4", "N,3,T"])
+def test_stacked_tensors_that_lie_in_the_stack_are_not_copied_onto_themselves(sizes: str) -> None:
+    """Keys and values behind a past, which the present holds one above the other, and which are read besides."""
+    graph = f"""(float[{sizes}] past, float[{sizes}] key, float[{sizes}] value) => (float[a] z, float[b] w) {{
+        axes = Constant<value_ints=[0]>()
+        k = Concat<axis=2>(past, key)
+        v = Concat<axis=2>(past, value)
+        uk = Unsqueeze(k, axes)
+        uv = Unsqueeze(v, axes)
+        z = Concat<axis=0>(uk, uv)
+        w = Add(k, v)
+    }}"""
+    assert steps(model(graph)).count("Concat") == 4  # of both pasts, the key and the value
+    past = data((2, 3, 4), np.float32)
+    agrees(graph, past=past, key=past + 1, value=past + 2)
+
+
 def test_a_part_that_is_read_elsewhere_or_twice_is_right_everywhere() -> None:
     graph = """(float[N,4] x) => (float[a] z, float[b] w, float[c] v) {
         a = Neg(x)

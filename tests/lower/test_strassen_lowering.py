@@ -18,12 +18,13 @@ import sardonyx as sx
 from guarded_session import guarded_feeds, guarded_memory
 from native_support import compile_native, run_native
 from sardonyx.codegen.host import host
+from sardonyx.codegen.matmul.strassen import emit_strassen_kernel
 from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx import load
 from sardonyx.ir.builder import make_attr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.matmul.matmul import MatMulKernel, strip_vectors
+from sardonyx.kernel.matmul.matmul import MatMulKernel, fetching_rows, strip_vectors
 from sardonyx.kernel.matmul.strassen import MOST_APART, StrassenKernel
 from sardonyx.lower.matmul.strassen import LEAST_COLUMNS, LEAST_DEPTH, LEAST_ROWS, least_in_all
 from sardonyx.program.steps import KernelStep
@@ -272,6 +273,38 @@ def test_weights_that_are_no_numbers_stay_in_their_columns() -> None:
         others = [each for each in range(256) if each != column]
         assert not np.isfinite(found[..., column]).any()
         assert_close(found[..., others], layer.expected(layer.feeds())[..., others])
+
+
+@pytest.mark.parametrize("cpu", ["znver4", "znver5"])
+def test_tiles_of_few_rows_fetch_nothing(cpu: str) -> None:
+    """They take a strip as fast as it comes: what else is fetched then makes it come later."""
+    wide = described(16)
+    target = describe(wide.triple, cpu, wide.features)
+    _, compiled = compile_native(marked(Layer((1, 1), 256, named=True).content()))
+    kernels = [step.kernel for step in compiled.lowered.steps if isinstance(step, KernelStep)]
+    (kernel,) = [kernel for kernel in kernels if isinstance(kernel, StrassenKernel)]
+    names = [each.name for each in emit_strassen_kernel(kernel, "product", target).companions]
+    fetching = {int(name.split("_")[2].split("x")[0]) for name in names if name.startswith("tile") and "fetches" in name}
+    assert fetching == set(range(fetching_rows(target), kernel.rows + 1))
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("rows", [2 * HALF, 2 * HALF + 1])
+def test_products_of_one_tensor_share_its_sums(rows: int, named: bool) -> None:
+    """Queries, keys and values; another tensor's product has sums of its own."""
+    weights = {f"w{number}": numbers(number, DEPTH, 256) for number in range(4)}
+    nodes = [helper.make_node("MatMul", ["x", f"w{number}"], [f"m{number}"]) for number in range(3)]
+    nodes += [helper.make_node("Sum", ["m0", "m1", "m2"], ["t"]), helper.make_node("MatMul", ["t", "w3"], ["y"])]
+    sizes: list[Any] = ["n", "l"] if named else [2, rows]
+    content = model(nodes, {"x": [*sizes, DEPTH]}, weights)
+    graph, compiled = compile_native(marked(content))
+    labels = [step.label for step in compiled.lowered.steps if isinstance(step, KernelStep)]
+    assert sum(label.startswith("sums for") for label in labels) == 2
+    x = numbers(0, 2, rows, DEPTH)
+    x[1, HALF] *= 1000  # rows of which one is much larger than the other are not paired
+    (found,) = run_native(graph, compiled, {"x": x})
+    total = sum(x.astype(np.float64) @ weights[f"w{number}"] for number in range(3))
+    assert_close(found, total @ weights["w3"].astype(np.float64), 4.0)
 
 
 # When it is chosen

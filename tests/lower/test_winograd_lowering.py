@@ -19,7 +19,7 @@ from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir.dims import symbol
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.conv.winograd import POINTS, WinogradKernel
+from sardonyx.kernel.conv.winograd import TILES, WinogradKernel, tap_groups
 from sardonyx.lower.conv import conv_choice
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights
 from sardonyx.lower.conv.winograd import fetched_lines, is_winograd, tile_blocks
@@ -84,7 +84,7 @@ def layers(draw: st.DrawFn) -> Layer:
     pads = tuple(draw(st.sampled_from((0, 1, 1, 2, 5))) for _ in range(4))
     strides = draw(st.sampled_from(((1, 1), (1, 1), (2, 2), (3, 1))))
     down, along = (1 if stride > 1 else draw(st.sampled_from((1, 1, 1, 2, 3, 7))) for stride in strides)
-    kernel = draw(st.sampled_from(((3, 3), (3, 3), (5, 5), (2, 2), (4, 7), (3, 2))))
+    kernel = draw(st.sampled_from(((3, 3), (3, 3), (5, 5), (2, 2), (4, 4), (4, 7), (3, 2), (7, 6), (10, 3))))
     reaches = ((kernel[0] - 1) * down + 1, (kernel[1] - 1) * along + 1)
     size = tuple(max(draw(st.integers(1, 21)), reaches[axis] - pads[axis] - pads[axis + 2]) for axis in range(2))
     return Layer(
@@ -118,7 +118,7 @@ def tiles_of(lowered: Lowered) -> list[int]:
     return [kernel.tile for kernel in steps if isinstance(kernel, WinogradKernel)]
 
 
-@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("tile", TILES)
 @settings(max_examples=20, deadline=None)
 @given(layer=layers())
 @example(
@@ -129,14 +129,15 @@ def test_any_layer_gives_what_it_gives_in_numpy(tile: int, layer: Layer) -> None
     with pytest.MonkeyPatch.context() as patch:
         force(patch, tile)
         program = assert_blocked_agrees(content, feeds, guard=True, rtol=2e-4, atol=2e-4)
-    if layer.inputs > lanes() // 2:  # images of fewer channels stay in plain order
+    blocked_images = layer.inputs > lanes() // 2  # images of fewer channels stay in plain order
+    if blocked_images and all(taps > stride for taps, stride in zip(layer.kernel, layer.strides)):
         assert tile in tiles_of(program.lowered)
 
 
 @pytest.mark.parametrize("target", convolving(), ids=lambda target: f"{target.lanes} lanes")
-@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("channels", [(40, 24), (16, 8)])
-@pytest.mark.parametrize(("kernel", "strides"), [((3, 3), (1, 1)), ((5, 4), (2, 1))])
+@pytest.mark.parametrize(("kernel", "strides"), [((3, 3), (1, 1)), ((5, 4), (2, 1)), ((3, 3), (2, 2)), ((4, 7), (1, 1))])
 def test_every_target_agrees(
     target: Target,
     tile: int,
@@ -146,8 +147,8 @@ def test_every_target_agrees(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     force(monkeypatch, tile)
-    dilations = (1, 1) if channels[0] == 40 else (2 if strides[0] == 1 else 1, 3)
-    content, feeds = Layer(2, *channels, (9, 14), (1, 0, 2, 1), True, "residual", False, dilations, kernel, strides).parts()
+    down, along = (1 if channels[0] == 40 or stride > 1 else dilation for stride, dilation in zip(strides, (2, 3)))
+    content, feeds = Layer(2, *channels, (9, 22), (1, 0, 2, 1), True, "residual", False, (down, along), kernel, strides).parts()
     lowered = lowered_for(content, target)
     assert tiles_of(lowered) == [tile]
     (wanted,) = run_reference(content.SerializeToString(), feeds)
@@ -155,7 +156,7 @@ def test_every_target_agrees(
     np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("dilations", [(1, 1), (3, 2)])
 @pytest.mark.parametrize(
     ("value", "kernel"),
@@ -193,7 +194,7 @@ def deep_layers(draw: st.DrawFn) -> tuple[ModelProto, dict[str, Array]]:
     return model(nodes, {"x": shape}, constants), feeds
 
 
-@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("tile", TILES)
 @settings(max_examples=12, deadline=None)
 @given(layer=deep_layers())
 def test_planes_are_more_taps(tile: int, layer: tuple[ModelProto, dict[str, Array]]) -> None:
@@ -204,7 +205,7 @@ def test_planes_are_more_taps(tile: int, layer: tuple[ModelProto, dict[str, Arra
 
 
 @pytest.mark.parametrize("target", convolving(), ids=lambda target: f"{target.lanes} lanes")
-@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("channels", [(1, 1), (1, 2), (2, 3)])  # of a group, in blocks
 @pytest.mark.parametrize("value", [0.5, np.nan])
 def test_groups_are_convolutions_of_their_own(
@@ -269,14 +270,21 @@ def test_slower_machines_wait_less_for_weights() -> None:
 
 
 def test_large_kernels_and_planes_are_taken_apart() -> None:
-    for kernel, planes, stride in (((5, 5), (), 1), ((7, 7), (), 1), ((2, 2), (), 1), ((3, 3, 3), (8,), 1), ((5, 5), (), 2)):
+    for kernel, planes, stride in (
+        ((5, 5), (), 1),
+        ((7, 7), (), 1),
+        ((2, 2), (), 1),
+        ((3, 3, 3), (8,), 1),
+        ((5, 5), (), 2),
+        ((7, 7), (), 2),
+    ):
         node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[stride] * len(kernel))
         content = model([node], {"x": (1, 64, *planes, 60, 60)}, {"w": numbers(1, 64, 64, *kernel)})
         assert tiles_of(lowered_for(content, described(16))) == [4], kernel
 
 
 def test_kernels_that_are_taken_apart_for_a_small_gain_are_computed_directly() -> None:
-    for size, stride in ((7, 2), (3, 2), (4, 4)):
+    for size, stride in ((5, 4), (4, 4), (4, 3)):
         node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[stride] * 2)
         content = model([node], {"x": (1, 64, 60, 60)}, {"w": numbers(1, 64, 64, size, size)})
         assert not tiles_of(lowered_for(content, described(16))), size
@@ -287,9 +295,11 @@ def test_kernels_of_very_many_taps_are_computed_directly() -> None:
     assert not tiles_of(lowered_for(content, described(16)))
 
 
-def test_strides_and_one_pixel_are_computed_directly() -> None:
+def test_one_pixel_and_strides_of_small_images_are_computed_directly() -> None:
     assert _chosen(32, 32) == [4]
-    assert not _chosen(32, 32, strides=[2, 2])
+    assert _chosen(32, 32, strides=[2, 2]) == [4]
+    assert _chosen(128, 28, strides=[2, 2]) == [2]
+    assert not _chosen(256, 14, strides=[2, 2])
     assert not _chosen(32, 1)
 
 
@@ -397,16 +407,18 @@ def test_groups_of_tiles_share_the_weights_that_they_fetch(lanes: int, tiles: in
 def test_weights_are_packed_in_blocks_as_they_are_as_a_whole(kernel: tuple[int, int, int], groups: int) -> None:
     w = numbers(0, 40, 7, *kernel)
     whole = pack_winograd(w, 4, 16, 8, (1, 1))
-    assert whole.shape == (3, 36 * groups * 7 * 16)
+    elements = tap_groups(kernel, (1, 1), 4).products
+    assert elements == {1: 36, 4: 2 * 11 * 6}[groups]
+    assert whole.shape == (3, elements * 7 * 16)
     parts = np.zeros_like(whole)
     for index, (part,) in pack_winograd.blocks((w,), (4, 16, 8, (1, 1)), w.nbytes // 4):
         parts[index] = pack_winograd(part, 4, 16, 8, (1, 1))
     np.testing.assert_array_equal(parts, whole)
     last = whole[2].reshape(-1)
-    assert not last[36 * groups * 7 * 8 :].any()
+    assert not last[elements * 7 * 8 :].any()
 
 
-@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("kernel", [(4, 4), (5, 3)])
 def test_the_phases_of_transposed_convolutions_are_tiled(
     tile: int, kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch

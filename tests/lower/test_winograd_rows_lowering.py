@@ -166,7 +166,7 @@ def test_long_lines_are_computed_so_short_ones_and_differences_are_not() -> None
 def test_weights_are_packed_in_blocks_as_they_are_as_a_whole(own: int) -> None:
     w = numbers(0, 40, 7, 1, 1, 5)
     whole = pack_winograd_rows(w, 4, 16, 8, own)
-    assert whole.shape == (3, (own + 3) * 2 * 7 * 16)
+    assert whole.shape == (3, ((own + 3) * 2 - 1) * 7 * 16)
     parts = np.zeros_like(whole)
     for index, (part,) in pack_winograd_rows.blocks((w,), (4, 16, 8, own), w.nbytes // 4):
         parts[index] = pack_winograd_rows(part, 4, 16, 8, own)

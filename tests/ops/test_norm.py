@@ -226,7 +226,7 @@ def test_dropout_goes_on_in_its_random_sequence_within_a_session() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_dropout_without_a_seed_goes_on_in_a_sequence_of_its_own(dtype: Any) -> None:
+def test_dropout_without_a_seed_goes_on_in_the_sequence_of_all_nodes(dtype: Any) -> None:
     definition = registry.lookup("", "Dropout", 22)
     assert definition is not None
     ctx, x = registry.EvalContext(22, (True, True)), np.linspace(-3, 3, 40000, dtype=dtype).reshape(200, 200)

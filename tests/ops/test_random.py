@@ -80,6 +80,25 @@ def test_nodes_without_a_seed_share_a_generator_that_can_be_restarted() -> None:
     assert not np.array_equal(draw("RandomUniform", shape=(3,)), first[0])
 
 
+def test_dropout_without_a_seed_is_repeated_by_restarting_the_generator_too() -> None:
+    definition = registry.lookup("", "Dropout", 22)
+    assert definition is not None
+    inputs, masks = [np.ones(100, np.float32), np.array(0.5, np.float32), np.array(True)], []
+    for seed in (3, 3, 4):
+        random_family.set_seed(seed)
+        masks.append(registry.call(definition, inputs, {"seed": None}, EvalContext(22, (True, True)))[1])
+    np.testing.assert_array_equal(masks[0], masks[1])
+    assert (masks[0] != masks[2]).any()
+
+
+def test_uniform_numbers_of_a_range_wider_than_any_number_of_their_type_are_finite() -> None:
+    x = draw("RandomUniform", shape=(1000,), low=-3e38, high=3e38, seed=2.0)
+    assert x.dtype == np.float32
+    assert np.isfinite(x).all()
+    assert x.min() < -2e38
+    assert x.max() > 2e38
+
+
 def test_threads_may_draw_from_one_generator() -> None:
     ctx = EvalContext(22, (True,))
     with ThreadPoolExecutor(4) as pool:

@@ -87,6 +87,12 @@ class View:
             size == 1 or stride == expected for size, stride, expected in zip(self.shape, self.strides, row_major(self.shape))
         )
 
+    def coincides(self, other: View) -> bool:
+        """Whether the elements of another view of this shape lie where its own do; the stride of a single one means nothing."""
+        strides = zip(self.shape, self.strides, other.strides)
+        is_same_start = self.buffer is other.buffer and self.offset == other.offset
+        return is_same_start and all(size == 1 or mine == theirs for size, mine, theirs in strides)
+
     @property
     def address(self) -> Address:
         """Where the first element lies."""

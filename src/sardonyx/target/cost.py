@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from sardonyx.ir.dims import Dim
     from sardonyx.target.target import Target
 
-# Vector operations of Winograd's transforms, by the side of a tile: loads and stores count as well.
-_INPUT_TRANSFORM: Final = {2: 64, 4: 264}
-_OUTPUT_TRANSFORM: Final = {2: 48, 4: 180}
-_ROW_INPUT_TRANSFORM: Final = {3: 28, 4: 42}  # for each group of so many taps
-_ROW_OUTPUT_TRANSFORM: Final = {3: 28, 4: 37}
+# Vector operations of Winograd's transforms of a line: of inputs by elements, of outputs by results and elements.
+_INPUT_TRANSFORM: Final = {3: 2.0, 4: 4.0, 5: 13.0, 6: 16.0, 7: 27.0}
+_OUTPUT_TRANSFORM: Final = {(2, 3): 3.0, (2, 4): 4.6, (2, 5): 8.0, (4, 5): 12.0, (4, 6): 12.8, (4, 7): 19.0}
+_ROW_OUTPUT_TRANSFORM: Final = {3: 28, 4: 37}  # of a tile along one axis, by taps of a group; loads and stores count as well
 # Register tiles (`target.tiles`), in vector multiply-adds; the second of two numbers is for machines whose arithmetic takes
 # elements from memory, the third for those among them that compute whole vectors, as fast as elements are loaded.
 _LOAD: Final = (1.1, 0.5)  # of a vector or element
@@ -157,23 +156,25 @@ def conv(flops: Dim, target: Target) -> Dim:
     return flops // target.flops_per_ns
 
 
-def winograd(tiles: Dim, inputs: int, outputs: int, tile: int, tap_groups: int, target: Target) -> Dim:
+def winograd(tiles: Dim, inputs: int, outputs: int, tile: int, sizes: tuple[int, int], products: int, target: Target) -> Dim:
     """Winograd's convolution by tiles of so many results a side: products, and both transforms (see `kernel.conv.winograd`).
 
-    Kernels are taken apart into `tap_groups` of 3 x 3.
+    `sizes` are the elements of a transformed tile down and along, `products` those of all groups of taps.
     """
-    elements = (tile + 2) ** 2
-    products = elements * tap_groups * inputs * outputs
-    transforms = _INPUT_TRANSFORM[tile] * tap_groups * inputs + _OUTPUT_TRANSFORM[tile] * outputs
-    return tiles * (2 * (products + transforms)) // target.flops_per_ns
+    down, along = sizes
+    elements = down * along
+    of_inputs = 2 * elements + along * _INPUT_TRANSFORM[down] + down * _INPUT_TRANSFORM[along]
+    of_outputs = elements + tile**2 + along * _OUTPUT_TRANSFORM[tile, down] + tile * _OUTPUT_TRANSFORM[tile, along]
+    transforms = round(of_inputs * products / elements) * inputs + round(of_outputs) * outputs
+    return tiles * (2 * (products * inputs * outputs + transforms)) // target.flops_per_ns
 
 
-def winograd_rows(tiles: Dim, inputs: int, outputs: int, tile: int, taps: int, tap_groups: int, target: Target) -> Dim:
-    """The same along one axis, for so many groups of taps."""
-    elements = tile + taps - 1
-    products = elements * tap_groups * inputs * outputs
-    transforms = _ROW_INPUT_TRANSFORM[taps] * tap_groups * inputs + _ROW_OUTPUT_TRANSFORM[taps] * outputs
-    return tiles * (2 * (products + transforms)) // target.flops_per_ns
+def winograd_rows(tiles: Dim, inputs: int, outputs: int, taps: int, products: int, target: Target) -> Dim:
+    """The same along one axis, for groups of so many taps."""
+    elements = taps + 3
+    of_inputs = 2 * elements + _INPUT_TRANSFORM[elements]
+    transforms = round(of_inputs * products / elements) * inputs + _ROW_OUTPUT_TRANSFORM[taps] * outputs
+    return tiles * (2 * (products * inputs * outputs + transforms)) // target.flops_per_ns
 
 
 def weights(size: int, target: Target) -> int:

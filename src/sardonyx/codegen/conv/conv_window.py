@@ -8,6 +8,12 @@ for unit in begin .. end:                    (image, plane, band of rows, block,
     epilogue(acc)
 
 The taps of a long kernel row are a loop over some at a time, which are written out as those of a short row are.
+
+With several lanes a group, the weights of a row may not fit the registers. Then all columns of the tile meet the weights of one
+lane before those of the next (`lane_by_lane`):
+
+      for lane of each group, input column, pixel and tap that meet there:
+        acc[pixel] = acc[pixel] + w[tap][lane] * (column's lane, in all lanes of its group)
 """
 
 from __future__ import annotations
@@ -243,8 +249,10 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
         """All taps of a kernel row, or the first of it, one after the other."""
         f, a, k = self.f, self.a, self.k
         count = k.taps if taps is None else taps
-        combine = self._combine(window.weights, count)
         base = f.element(window.source, "float", f.mul(window.first, k.block))
+        if k.lane_by_lane and within is not None:
+            return self._lane_by_lane(base, window, within, sums, count)
+        combine = self._combine(window.weights, count)
         for offset, meeting in self._meetings(window.pixels, count, within).items():
             at, valid = f.element(base, "float", offset * k.block), ""
             if within is None:
@@ -256,6 +264,31 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
                 x = f.let(f"select i1 {valid}, {self.vector} {x}, {self.vector} {lowest}", "x")
             combine(x, meeting, sums)
         return sums
+
+    def _lane_by_lane(self, base: str, window: _Window, within: Inside, sums: list[str], taps: int) -> list[str]:
+        """The taps of a kernel row for one lane of each group after the other: its weights stay in registers."""
+        f, k = self.f, self.k
+        for lane in range(k.group):
+            w = [self._weights_of(window.weights, tap * k.group + lane) for tap in range(taps)]
+            for offset, meeting in self._meetings(window.pixels, taps, within).items():
+                x = f.let(f"load {self.vector}, ptr {f.element(base, 'float', offset * k.block)}, align 4", "x")
+                repeated = self._repeated(x, lane)
+                for p, tap in meeting:
+                    sums[p] = self._product(repeated, w[tap], sums[p])
+        return sums
+
+    def _weights_of(self, row: str, number: int) -> str:
+        return self.f.let(f"load {self.vector}, ptr {self.f.element(row, 'float', number * self.k.block)}, align 4", "w")
+
+    def _repeated(self, x: str, lane: int) -> str:
+        """One lane of each group, in all lanes of the group."""
+        k = self.k
+        order = ", ".join(f"i32 {own - own % k.group + lane}" for own in range(k.block))
+        return self.f.let(f"shufflevector {self.vector} {x}, {self.vector} poison, <{k.block} x i32> <{order}>")
+
+    def _product(self, x: str, w: str, total: str) -> str:
+        vector = self.vector
+        return self.f.call(vector, f"llvm.fmuladd.v{self.k.block}f32", (vector, x), (vector, w), (vector, total))
 
     def _looped(self, window: _Window, within: Inside | None, sums: list[str]) -> list[str]:
         """The taps of a long kernel row, `written` at a time; at a border those that no pixel has inside are left out."""
@@ -314,22 +347,13 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
                     sums[p] = self.e.choose(unknown, x, larger, "f32")
 
             return largest
-        w = [
-            f.let(f"load {self.vector}, ptr {f.element(weights, 'float', number * k.block)}, align 4", "w")
-            for number in range(taps * k.group)
-        ]
+        w = [self._weights_of(weights, number) for number in range(taps * k.group)]
 
         def multiply(x: str, meetings: list[tuple[int, int]], sums: list[str]) -> None:
             for lane in range(k.group):
-                repeated = x
-                if k.group > 1:
-                    order = ", ".join(f"i32 {own - own % k.group + lane}" for own in range(k.block))
-                    repeated = f.let(f"shufflevector {self.vector} {x}, {self.vector} poison, <{k.block} x i32> <{order}>")
+                repeated = x if k.group == 1 else self._repeated(x, lane)
                 for p, tap in meetings:
-                    sums[p] = f.call(
-                        self.vector, f"llvm.fmuladd.v{k.block}f32", (self.vector, repeated),
-                        (self.vector, w[tap * k.group + lane]), (self.vector, sums[p]),
-                    )  # fmt: skip
+                    sums[p] = self._product(repeated, w[tap * k.group + lane], sums[p])
 
         return multiply
 

@@ -2,7 +2,7 @@
 
     for unit in begin .. end:                         (group of channels, block of tiles, set of output channels)
       if the block is new to this call:
-        for block of channels, tile, 3 x 3 taps:      v = B^T x B
+        for block of channels, tile, group of taps:   v = B^T x B
       for element, group of tiles:                    m = v w         a matrix product in registers
       for tile of the block, vector of the set:       epilogue(A^T m A + bias)
 
@@ -13,16 +13,17 @@ full is filled with the last tile, so that all that is multiplied is defined.
 
 from __future__ import annotations
 
-from typing import Final, Generic, TypeVar
+from itertools import pairwise
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, in_steps
-from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic, transform_columns
+from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic, finite, transform_columns
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
-from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel, axis_taps
+from sardonyx.kernel.conv.winograd import AxisTaps, WinogradKernel, WinogradRowKernel
 from sardonyx.records import dataclass
 from sardonyx.target.target import CACHE_LINE, Target
 
@@ -62,6 +63,19 @@ class _Tile:
     column: str
 
 
+class _Part(NamedTuple):
+    """Groups of taps of an axis with the same elements: the number of the first, and their first taps."""
+
+    number: int
+    firsts: tuple[int, ...]
+    is_short: bool
+
+
+def _parts(axis: AxisTaps) -> list[_Part]:
+    parts = (_Part(0, axis.full, False), _Part(len(axis.full), axis.short, True))
+    return [part for part in parts if part.firsts]
+
+
 K = TypeVar("K", WinogradKernel, WinogradRowKernel)
 
 
@@ -73,7 +87,6 @@ class WinogradEmitter(Generic[K]):
         self.k: K = kernel
         self.f = f = function
         self.a = a = Loaded(f, kernel.arguments)
-        self.size = kernel.size
         self.vector = f"<{kernel.block} x float>"
         self.operands = Operands(kernel.epilogue, f, a.tensors("operands"), None)
         self.whole = self._set(kernel.vectors, kernel.block)
@@ -87,9 +100,8 @@ class WinogradEmitter(Generic[K]):
         self.v_group = f.mul(self.v_element, kernel.elements)
         self.channels = f.add(f.mul(a["input_blocks"], kernel.block), kernel.tail)
 
-    @property
-    def tap_groups(self) -> str | int:
-        """How many sums of transformed taps are added up."""
+    def tap_groups(self, element: str) -> str | int:
+        """How many sums of transformed taps are added up for an element."""
         raise NotImplementedError
 
     def _set(self, vectors: int, lanes: int) -> ChannelSet:
@@ -148,9 +160,10 @@ class WinogradEmitter(Generic[K]):
         weights = f.element(a["w"], "float", f.mul(every_set, a["w_set"]))
         full = f.let(f"udiv i64 {count}, {k.rows}", "i")
         left = f.sub(count, f.mul(full, k.rows))
-        size = f.mul(f.mul(self.channels, channels.width), self.tap_groups)  # of the weights of an element
-        element = f.loop(0, k.elements)
-        w = f.element(weights, "float", f.mul(element.index, size))
+        element = f.loop(0, k.elements, carry=[("i64", "0")])
+        taps = self.tap_groups(element.index)
+        size = f.mul(f.mul(self.channels, channels.width), taps)  # of the weights of an element
+        w = f.element(weights, "float", element.carry[0])
         following = f.element(w, "float", size)
         v = f.element(self.v, "float", f.mul(element.index, self.v_element))
         m = f.element(self.m, "float", f.mul(element.index, k.block))
@@ -158,34 +171,37 @@ class WinogradEmitter(Generic[K]):
         more = f.let(f"icmp sgt i64 {left}, {k.last_rows}", "c")
         groups = f.add(full, f.let(f"zext i1 {more} to i64", "i"))
         group = f.loop(0, groups)
-        self._product(channels, k.rows, w, v, m, group.index, following)
+        self._product(channels, k.rows, (w, v, m), taps, group.index, following)
         f.end(group)
         if k.last_rows:
             few, done = f.fresh("few"), f.fresh("done")
             some = f.let(f"icmp sgt i64 {left}, 0", "c")
             f.branch_if(f.let(f"and i1 {some}, {f.let(f'icmp sle i64 {left}, {k.last_rows}', 'c')}", "c"), few, done)
             f.label(few)
-            self._product(channels, k.last_rows, w, v, m, full, following)
+            self._product(channels, k.last_rows, (w, v, m), taps, full, following)
             f.branch(done)
             f.label(done)
-        f.end(element)
+        f.end(element, [f.add(element.carry[0], size)])
 
-    def _product(self, channels: ChannelSet, rows: int, w: str, v: str, m: str, group: str, following: str) -> None:
+    def _product(
+        self, channels: ChannelSet, rows: int, of: tuple[str, str, str], tap_groups: str | int, group: str, following: str
+    ) -> None:
         """One register tile: rows of a group times the vectors of a set. Each group fetches its share of what follows."""
         f, a, k, vector = self.f, self.a, self.k, channels.vector
+        w, v, m = of
         v = f.element(v, "float", f.mul(group, self.v_group))
         blocks = f.add(a["input_blocks"], int(k.tail > 0))
         fetched = k.fetched * _LINE  # floats, of the share of a block of channels
-        share = f.element(following, "float", f.mul(group, f.mul(f.mul(blocks, self.tap_groups), fetched)))
+        share = f.element(following, "float", f.mul(group, f.mul(f.mul(blocks, tap_groups), fetched)))
         sums = ["zeroinitializer"] * (rows * channels.vectors)
-        if k.tail and self.tap_groups != 1:
-            taps = f.loop(0, self.tap_groups, carry=[(vector, value) for value in sums])
+        if k.tail and str(tap_groups) != "1":
+            taps = f.loop(0, tap_groups, carry=[(vector, value) for value in sums])
             own_w = f.element(w, "float", f.mul(taps.index, f.mul(self.channels, channels.width)))
             own_v = f.element(v, "float", f.mul(taps.index, self.v_taps))
             own_share = f.element(share, "float", f.mul(taps.index, f.mul(blocks, fetched)))
             sums = f.end(taps, self._runs(channels, rows, a["input_blocks"], (own_w, own_v, own_share), taps.carry))
         else:
-            sums = self._runs(channels, rows, f.mul(a["input_blocks"], self.tap_groups), (w, v, share), sums)
+            sums = self._runs(channels, rows, f.mul(a["input_blocks"], tap_groups), (w, v, share), sums)
         first = f.mul(group, k.rows * k.vectors * k.elements * k.block)
         to = f.element(m, "float", first)
         for row in range(rows):
@@ -243,12 +259,26 @@ class WinogradEmitter(Generic[K]):
 class _TileEmitter(WinogradEmitter[WinogradKernel]):
     def __init__(self, kernel: WinogradKernel, function: FunctionBuilder, target: Target) -> None:
         super().__init__(kernel, function, target)
+        self.sizes = kernel.groups.sizes
         # Pixels of a tile that reaches past the image: as if they lay inside
-        self.patch = function.let(f"alloca [{self.size * self.size * kernel.block} x float], align 64", "patch")
+        self.patch = function.let(f"alloca [{kernel.elements * kernel.block} x float], align 64", "patch")
 
-    @property
-    def tap_groups(self) -> str | int:
-        return self.k.tap_groups
+    def tap_groups(self, element: str) -> str | int:
+        f, groups = self.f, self.k.groups
+        row, column = "", ""
+        if any(axis.short for axis in groups.axes):
+            row = f.let(f"udiv i64 {element}, {self.sizes[1]}", "i")
+            column = f.sub(element, f.mul(row, self.sizes[1]))
+        counts = [self._groups_of(at, axis) for axis, at in enumerate((row, column))]
+        return f.mul(groups.planes, f.mul(*counts))
+
+    def _groups_of(self, at: str, axis: int) -> str | int:
+        """How many groups of an axis have an element there: at infinity fewer."""
+        parts = self.k.groups.axes[axis]
+        if not parts.short:
+            return len(parts.firsts)
+        infinite = self.f.let(f"icmp eq i64 {at}, {self.sizes[axis] - 1}", "c")
+        return self.f.let(f"select i1 {infinite}, i64 {len(parts.full)}, i64 {len(parts.firsts)}", "i")
 
     def _tile(self, tile: str) -> _Tile:
         f, a = self.f, self.a
@@ -308,50 +338,66 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         f.end(block)
 
     def _transform_taps(self, source: str, to: str, first_plane: str, tile: _Tile) -> None:
-        """A block of channels of a tile, for every 3 x 3 taps."""
+        """A block of channels of a tile, for every group of taps."""
         f, a, k = self.f, self.a, self.k
-        down, along = k.spacing
-        loops = [f.loop(0, count) if count > 1 else None for count in k.groups]
-        deep, high, wide = ("0" if loop is None else loop.index for loop in loops)
-        number = f.add(f.mul(f.add(f.mul(deep, k.groups[1]), high), k.groups[2]), wide)
-        to = f.element(to, "float", f.mul(number, self.v_taps))
-        top = f.add(f.sub(f.mul(tile.row, k.strides[0]), a["top"]), self._first_tap(high, 0))
-        left = f.add(f.sub(f.mul(tile.column, k.strides[1]), a["left"]), self._first_tap(wide, 1))
+        deep = f.loop(0, k.groups.planes) if k.groups.planes > 1 else None
+        number = "0" if deep is None else deep.index
         here = "true"
         if k.deep:
-            plane = f.add(first_plane, f.mul(deep, a["plane_dilation"]))
+            plane = f.add(first_plane, f.mul(number, a["plane_dilation"]))
             here = f.let(f"icmp ult i64 {plane}, {a['depth']}", "c")
             source = f.element(source, "float", f.mul(plane, a["x_plane"]))
-        at = f.element(source, "float", f.add(f.mul(top, a["x_row"]), f.mul(left, k.block)))
+        down, along = k.groups.axes
+        for high in _parts(down):
+            for wide in _parts(along):
+                self._transform_groups((source, here), to, number, (high, wide), tile)
+        if deep is not None:
+            f.end(deep)
+
+    def _transform_groups(self, source: tuple[str, str], to: str, plane: str, parts: tuple[_Part, _Part], tile: _Tile) -> None:
+        """The groups of taps that have the same elements; `source` is a plane of the image, and whether it exists."""
+        f, a, k = self.f, self.a, self.k
+        pixels, here = source
+        loops = [f.loop(0, len(part.firsts)) if len(part.firsts) > 1 else None for part in parts]
+        high, wide = ("0" if loop is None else loop.index for loop in loops)
+        top = f.add(f.sub(f.mul(tile.row, k.strides[0]), a["top"]), self._first_tap(high, parts[0], 0))
+        left = f.add(f.sub(f.mul(tile.column, k.strides[1]), a["left"]), self._first_tap(wide, parts[1], 1))
+        at = f.element(pixels, "float", f.add(f.mul(top, a["x_row"]), f.mul(left, k.block)))
+        size = (self.sizes[0] - parts[0].is_short, self.sizes[1] - parts[1].is_short)
+        down, along = k.spacing
         outer, ready = f.fresh("outer"), f.fresh("ready")
-        within = f.let(f"and i1 {self._inside(top, a['height'], down)}, {self._inside(left, a['width'], along)}", "c")
+        within = [self._inside(top, a["height"], (size[0] - 1) * down), self._inside(left, a["width"], (size[1] - 1) * along)]
+        inside = f.let(f"and i1 {within[0]}, {within[1]}", "c")
         if k.deep:
-            within = f.let(f"and i1 {within}, {here}", "c")
+            inside = f.let(f"and i1 {inside}, {here}", "c")
         image_row = f.mul(down, a["x_row"])
         before = f.block
-        f.branch_if(within, ready, outer)
+        f.branch_if(inside, ready, outer)
         f.label(outer)
-        self._fill_patch(at, here, top, left)
+        self._fill_patch(at, here, top, left, size)
         filled = f.block
         f.branch(ready)
         f.label(ready)
-        ways = (("ptr", at, self.patch), ("i64", image_row, self.size * k.block), ("i64", along * k.block, k.block))
+        ways = (("ptr", at, self.patch), ("i64", image_row, size[1] * k.block), ("i64", along * k.block, k.block))
         chosen = [f.let(f"phi {kind} [ {image}, %{before} ], [ {patch}, %{filled} ]", "p") for kind, image, patch in ways]
-        self._transform_input(chosen[0], to, chosen[1], chosen[2] if along > 1 else str(k.block))
+        spacing = (chosen[1], chosen[2] if along > 1 else str(k.block))
+        numbers = [f.add(part.number, number) for part, number in zip(parts, (high, wide))]
+        self._transform_input(chosen[0], to, plane, (numbers[0], numbers[1]), spacing, size)
         for loop in reversed(loops):
             if loop is not None:
                 f.end(loop)
 
-    def _first_tap(self, number: str, axis: int) -> str:
-        """How far the first of three taps of an axis, rows or columns, lies from the first of all."""
-        f, spacing = self.f, self.k.spacing[axis]
-        parts = axis_taps(self.k.taps[1 + axis], self.k.strides[axis])
-        if parts.phases == 1:
-            return f.mul(number, TAPS * spacing)
-        if parts.threes == 1:
-            return number
-        phase = f.let(f"udiv i64 {number}, {parts.threes}", "i")
-        return f.add(phase, f.mul(f.sub(number, f.mul(phase, parts.threes)), TAPS * spacing))
+    def _first_tap(self, number: str, part: _Part, axis: int) -> str:
+        """How far the first tap of a group, rows or columns, lies from the first of all."""
+        f, firsts, dilation = self.f, part.firsts, self.k.dilations[axis]
+        steps = {after - before for before, after in pairwise(firsts)}
+        if len(steps) <= 1:
+            return f.add(firsts[0] * dilation, f.mul(number, dilation * sum(steps)))
+        found = str(firsts[0] * dilation)
+        for index, first in enumerate(firsts[1:], 1):
+            here = f.let(f"icmp eq i64 {number}, {index}", "c")
+            found = f.let(f"select i1 {here}, i64 {first * dilation}, i64 {found}", "i")
+        return found
 
     def _following(self, tile: _Tile, exists: str) -> _Tile:
         """The next tile if there is one, or the same; without dilations."""
@@ -367,48 +413,62 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
             f.let(f"select i1 {wraps}, i64 0, i64 {column}", "i"),
         )
 
-    def _inside(self, begin: str, size: str, spacing: int) -> str:
-        """Whether a tile's inputs along one axis are all there."""
+    def _inside(self, begin: str, size: str, reach: int) -> str:
+        """Whether a tile's inputs along one axis are all there; the last is so far from the first."""
         f = self.f
         starts = f.let(f"icmp sge i64 {begin}, 0", "c")
-        ends = f.let(f"icmp slt i64 {f.add(begin, (self.size - 1) * spacing)}, {size}", "c")
+        ends = f.let(f"icmp slt i64 {f.add(begin, reach)}, {size}", "c")
         return f.let(f"and i1 {starts}, {ends}", "c")
 
-    def _fill_patch(self, at: str, exists_plane: str, top: str, left: str) -> None:
+    def _fill_patch(self, at: str, exists_plane: str, top: str, left: str, size: tuple[int, int]) -> None:
         """Copy a block of channels of a tile that reaches past the image, with zeros where there is no pixel."""
         f, a, k = self.f, self.a, self.k
+        rows, columns = size
         down, along = k.spacing
-        exists = [f.let(f"icmp ult i64 {f.add(left, j * along)}, {a['width']}", "c") for j in range(self.size)]
-        row = f.loop(0, self.size)
+        exists = [f.let(f"icmp ult i64 {f.add(left, j * along)}, {a['width']}", "c") for j in range(columns)]
+        row = f.loop(0, rows)
         exists_row = f.let(f"icmp ult i64 {f.add(top, f.mul(row.index, down))}, {a['height']}", "c")
         here = f.let(f"and i1 {exists_plane}, {exists_row}", "c")
         line = f.element(at, "float", f.mul(f.mul(row.index, down), a["x_row"]))
-        to = f.element(self.patch, "float", f.mul(row.index, self.size * k.block))
-        for j in range(self.size):
+        to = f.element(self.patch, "float", f.mul(row.index, columns * k.block))
+        for j in range(columns):
             both = f.let(f"and i1 {here}, {exists[j]}", "c")
             pixel = f.let(f"select i1 {both}, ptr {f.element(line, 'float', j * along * k.block)}, ptr {a['zeros']}", "p")
             value = f.let(f"load {self.vector}, ptr {pixel}, align 4", "x")
             f.line(f"store {self.vector} {value}, ptr {f.element(to, 'float', j * k.block)}, align 4")
         f.end(row)
 
-    def _transform_input(self, at: str, to: str, down: str, along: str) -> None:
-        """A block of channels of a tile, whose pixels are so far apart."""
-        f, k, size = self.f, self.k, range(self.size)
+    def _transform_input(
+        self, at: str, to: str, plane: str, group: tuple[str, str], spacing: tuple[str, str], size: tuple[int, int]
+    ) -> None:
+        """A block of channels of a tile, so many pixels that are so far apart, for a group of taps."""
+        f, k = self.f, self.k
         e = Arithmetic(f, k.block)
-        rows = [f.element(at, "float", f.mul(i, down)) for i in size]
+        rows = [f.element(at, "float", f.mul(i, spacing[0])) for i in range(size[0])]
+        down, along = (INPUTS[whole] if own == whole else finite(INPUTS[whole]) for own, whole in zip(size, self.sizes))
 
         def column(j: int) -> list[str]:
-            beside = f.mul(j, along)
+            beside = f.mul(j, spacing[1])
             return [f.let(f"load {self.vector}, ptr {f.element(row, 'float', beside)}, align 4", "x") for row in rows]
 
-        lines = transform_columns(INPUTS[k.tile], e, column, self.size)
-        for i, line in enumerate(lines):
-            for j, value in enumerate(INPUTS[k.tile](e, line)):
-                element = f.element(to, "float", f.mul(i * self.size + j, self.v_element))
+        bases: dict[tuple[int, int], str] = {}  # by how many groups down and along have an element
+        for i, line in enumerate(transform_columns(down, e, column, size[1])):
+            for j, value in enumerate(along(e, line)):
+                counts = (self._count(i, 0), self._count(j, 1))
+                if counts not in bases:
+                    number = f.add(f.mul(f.add(f.mul(plane, counts[0]), group[0]), counts[1]), group[1])
+                    bases[counts] = f.element(to, "float", f.mul(number, self.v_taps))
+                element = f.element(bases[counts], "float", f.mul(i * self.sizes[1] + j, self.v_element))
                 f.line(f"store {self.vector} {value}, ptr {element}, align 4")
 
+    def _count(self, at: int, axis: int) -> int:
+        """How many groups of an axis have an element there."""
+        parts = self.k.groups.axes[axis]
+        return len(parts.full if at == self.sizes[axis] - 1 else parts.firsts)
+
     def transform_outputs(self, channels: ChannelSet, number: str, first: str, count: str) -> None:
-        f, a, k, size = self.f, self.a, self.k, range(self.size)
+        f, a, k = self.f, self.a, self.k
+        rows, columns = self.sizes
         e = Arithmetic(f, channels.lanes)
         each = f.loop(0, count)
         tile = self._tile(f.add(first, each.index))
@@ -420,11 +480,11 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         bias = f.let(f"load {e.vector}, ptr {f.element(a['bias'], 'float', f.mul(block, k.block))}, align 4", "b")
 
         def column(j: int) -> list[str]:
-            pointers = [f.element(source, "float", (i * self.size + j) * k.block) for i in size]
+            pointers = [f.element(source, "float", (i * columns + j) * k.block) for i in range(rows)]
             return [f.let(f"load {e.vector}, ptr {at_tile}, align 4", "m") for at_tile in pointers]
 
-        lines = transform_columns(OUTPUTS[k.tile], e, column, self.size)
-        results = [[e.add(value, bias) for value in OUTPUTS[k.tile](e, line)] for line in lines]
+        lines = transform_columns(OUTPUTS[k.tile, rows], e, column, columns)
+        results = [[e.add(value, bias) for value in OUTPUTS[k.tile, columns](e, line)] for line in lines]
         usual, unusual, after = f.fresh("usual"), f.fresh("unusual"), f.fresh("after")
         f.branch_if(self.all_finite(e, results), usual, unusual)
         f.label(usual)

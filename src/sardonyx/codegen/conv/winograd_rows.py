@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sardonyx.codegen.conv.conv_tile import inside, maximum
 from sardonyx.codegen.conv.winograd import ChannelSet, WinogradEmitter
-from sardonyx.codegen.conv.winograd_transforms import ROW_INPUTS, ROW_OUTPUTS, Arithmetic
+from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic, finite
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
@@ -35,9 +35,13 @@ class _Tile:
 
 
 class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
-    @property
-    def tap_groups(self) -> str | int:
-        return self.a["tap_groups"]
+    def tap_groups(self, element: str) -> str | int:
+        """A group that lacks a tap has nothing at infinity."""
+        f, groups = self.f, self.a["tap_groups"]
+        if not self.k.lacks_tap:
+            return groups
+        infinite = f.let(f"icmp eq i64 {element}, {self.k.size - 1}", "c")
+        return f.let(f"select i1 {infinite}, i64 {f.sub(groups, 1)}, i64 {groups}", "i")
 
     def _tile(self, tile: str) -> _Tile:
         f, a = self.f, self.a
@@ -91,7 +95,7 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         column = f.sub(f.add(tile.base, tile.residue), a["left"])
         line = f.add(f.mul(tile.image, a["x_batch"]), f.mul(tile.line, a["x_line"]))
         at = f.element(f.element(x, "float", line), "float", f.mul(column, a["x_step"]))
-        behind = f.add(column, f.mul(a["dilation"], f.add(f.mul(self.tap_groups, k.taps), k.tile - 2)))
+        behind = f.add(column, f.mul(a["dilation"], f.add(f.mul(a["tap_groups"], k.taps), k.tile - 2)))
         starts = f.let(f"icmp sge i64 {column}, 0", "c")
         ends = f.let(f"icmp slt i64 {behind}, {a['width']}", "c")
         inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
@@ -111,7 +115,7 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         f, a, k = self.f, self.a, self.k
         e = Arithmetic(f, k.block)
         step = f.mul(a["dilation"], a["x_step"])
-        shared = self.size - k.taps  # pixels that the next group of taps reads as well
+        shared = k.size - k.taps  # pixels that the next group of taps reads as well
 
         def load(number: str | int) -> str:
             pointer = f.element(at, "float", f.mul(step, number))
@@ -120,14 +124,21 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
                 pointer = f.let(f"select i1 {here}, ptr {pointer}, ptr {a['zeros']}", "p")
             return f.let(f"load {self.vector}, ptr {pointer}, align 4", "x")
 
-        group = f.loop(0, self.tap_groups, carry=[(self.vector, load(number)) for number in range(shared)])
+        def store(group: str, values: list[str]) -> None:
+            taps = f.element(to, "float", f.mul(group, self.v_taps))
+            for number, value in enumerate(values):
+                element = f.element(taps, "float", f.mul(number, self.v_element))
+                f.line(f"store {self.vector} {value}, ptr {element}, align 4")
+
+        whole = f.sub(a["tap_groups"], int(k.lacks_tap))
+        group = f.loop(0, whole, carry=[(self.vector, load(number)) for number in range(shared)])
         first = f.add(f.mul(group.index, k.taps), shared)
         pixels = [*group.carry, *(load(f.add(first, number)) for number in range(k.taps))]
-        taps = f.element(to, "float", f.mul(group.index, self.v_taps))
-        for number, value in enumerate(ROW_INPUTS[k.taps](e, pixels)):
-            element = f.element(taps, "float", f.mul(number, self.v_element))
-            f.line(f"store {self.vector} {value}, ptr {element}, align 4")
-        f.end(group, pixels[k.taps :])
+        store(group.index, INPUTS[k.size](e, pixels))
+        left = f.end(group, pixels[k.taps :])
+        if k.lacks_tap:
+            first = f.add(f.mul(whole, k.taps), shared)
+            store(whole, finite(INPUTS[k.size])(e, [*left, *(load(f.add(first, number)) for number in range(k.taps - 1))]))
 
     # Outputs
 
@@ -146,8 +157,8 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         at_tile = f.mul(f.add(f.mul(each.index, k.vectors), vectors.index), k.elements * k.block)
         source = f.element(self.m, "float", at_tile)
         bias = f.let(f"load {e.vector}, ptr {f.element(a['bias'], 'float', f.mul(block, k.block))}, align 4", "b")
-        sums = [f.let(f"load {e.vector}, ptr {f.element(source, 'float', i * k.block)}, align 4", "m") for i in range(self.size)]
-        results = [e.add(value, bias) for value in ROW_OUTPUTS[k.taps](e, sums)]
+        sums = [f.let(f"load {e.vector}, ptr {f.element(source, 'float', i * k.block)}, align 4", "m") for i in range(k.size)]
+        results = [e.add(value, bias) for value in OUTPUTS[k.tile, k.size](e, sums)]
         usual, unusual, after = f.fresh("usual"), f.fresh("unusual"), f.fresh("after")
         f.branch_if(self.all_finite(e, [results]), usual, unusual)
         f.label(usual)

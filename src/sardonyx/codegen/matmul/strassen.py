@@ -21,7 +21,7 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import MatMulEmitter
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
-from sardonyx.kernel.matmul.matmul import waits_for_strips
+from sardonyx.kernel.matmul.matmul import fetching_rows, waits_for_strips
 from sardonyx.kernel.matmul.strassen import MOST_APART, MOST_BLOCKS, PRODUCTS, SUMS, StrassenKernel
 from sardonyx.target.target import Target
 
@@ -256,7 +256,7 @@ class _StrassenEmitter(MatMulEmitter):
         )
         f.branch_if(there, ready, making)
         f.label(ready)
-        self._tile_of(block.height, arguments, ("ptr", self._fetched(ahead, number.index, factor)))
+        self._tile_of(block.height, arguments, self._fetched(ahead, number.index, factor))
         after_ready = f.block
         f.branch(following)
         f.label(making)
@@ -290,9 +290,24 @@ class _StrassenEmitter(MatMulEmitter):
         ahead = f.element(f.element(otherwise, "float", self.b_stride), "i8", part)
         return f.let(f"select i1 {is_wanted}, ptr {ahead}, ptr {otherwise}", "p")
 
-    def _tile_of(self, height: str, arguments: TileArguments, *more: tuple[str, str]) -> None:
-        heights = self.k.heights
-        self.tiles_of.call_any(self.plain_tile, height, range(heights[0], heights[-1] + 1), arguments, *more)
+    def _tile_of(self, height: str, arguments: TileArguments, ahead: str) -> None:
+        """Compute a tile. It fetches a part of a strip meanwhile, unless it has so few rows that it waits for its own."""
+        f, least, heights = self.f, fetching_rows(self.target), self.k.heights
+        low, tall = range(heights[0], min(least, heights[-1] + 1)), range(max(heights[0], least), heights[-1] + 1)
+        is_low, is_tall, computed = f.fresh("low"), f.fresh("tall"), f.fresh("computed")
+        if low and tall:
+            f.branch_if(f.let(f"icmp slt i64 {height}, {least}", "c"), is_low, is_tall)
+            f.label(is_low)
+        if low:
+            self.tiles_of.call_any(replace(self.plain_tile, fetches=False), height, low, arguments)
+        if low and tall:
+            f.branch(computed)
+            f.label(is_tall)
+        if tall:
+            self.tiles_of.call_any(self.plain_tile, height, tall, arguments, ("ptr", ahead))
+        if low and tall:
+            f.branch(computed)
+            f.label(computed)
 
     def _making_tile_of(self, height: str, arguments: TileArguments, subtracted: str) -> None:
         more = (("ptr", subtracted), ("ptr", self.differences))
@@ -359,7 +374,7 @@ class _StrassenEmitter(MatMulEmitter):
             b=f.let(f"select i1 {is_right}, ptr {right}, ptr {left}", "p"),
             depth=self.depth,
         )
-        self._tile_of(block.height, arguments, ("ptr", self._following(run, in_run, arguments.b)))
+        self._tile_of(block.height, arguments, self._following(run, in_run, arguments.b))
         f.branch(ready)
         f.label(ready)
         # The middle row of an odd number is stored in the upper half, and is the first of the lower one.

@@ -71,6 +71,7 @@ class WindowKernel:
     dense: bool  # neighbouring output pixels are one block apart
     epilogue: Epilogue
     row_sums: bool = False  # what is stored of each row is added up, a vector for each
+    lane_by_lane: bool = False  # the taps of a row for one input lane of each group after the other
     written: int = LONGEST_WRITTEN  # taps that are written out in the code; longer kernel rows are a loop over so many
 
     @cached_property
@@ -90,6 +91,7 @@ class WindowKernel:
             self.padded,
             self.dense,
             *(("row sums",) if self.row_sums else ()),
+            *(("lane by lane",) if self.lane_by_lane else ()),
             *((f"{self.written} taps",) if self.taps > self.written else ()),
         )
         return f"window|{'|'.join(map(str, fields))}|{self.epilogue.key}"

@@ -1,24 +1,25 @@
-"""Winograd's convolution F(m x m, 3 x 3) over blocked activations: fewer multiplications for kernels with stride 1.
+"""Winograd's convolution F(m x m, r x r) over blocked activations: fewer multiplications for kernels of several taps.
 
-A tile of m x m results depends on n x n inputs, n = m + 2. With three small matrices (`matrices`)
+A tile of m x m results of a kernel of r x r taps depends on n x n inputs, n = m + r - 1. With three small matrices (`matrices`)
 
     Y = A^T [ sum over channels of (G w G^T) * (B^T x B) ] A            * is element by element
 
-so a tile takes n^2 multiplications for a channel instead of 9 m^2: 36 for 144 with m = 4, 16 for 36 with m = 2. The matrices are
-those of Toom and Cook: x and w are polynomials that are multiplied by their values at `POINTS` and at infinity.
+so a tile takes n^2 multiplications for a channel instead of r^2 m^2: with 3 x 3 taps 36 for 144 with m = 4, 16 for 36 with m = 2.
+The matrices are those of Toom and Cook: x and w are polynomials that are multiplied by their values at `POINTS` and at infinity.
 
 For every one of the n^2 *elements* of transformed tiles the sum over channels is a matrix product of tiles times channels. Tiles
 of all images are counted through, row by row; `block_tiles` of them are transformed into a worker's memory together, in groups
 of `rows`, which are the rows of a register tile of the product:
 
-    v[group][element][3 x 3 taps][block of input channels][row][lane]       transformed inputs
-    w[set][element][3 x 3 taps][input channel][output channel of the set]   transformed weights
-    m[tile][vector][element][lane]                                           sums, of one set of output channels
+    v[group][element][group of taps][block of input channels][row][lane]       transformed inputs
+    w[set][element][group of taps][input channel][output channel of the set]   transformed weights
+    m[tile][vector][element][lane]                                              sums, of one set of output channels
 
-Larger kernels are taken apart into kernels of 3 x 3, filled up with zeros at the end of each axis: 5 x 5 into four, 7 x 7 into
-nine. All read other pixels and add to the same sums, as if they were more channels: with m = 4 they take 9 and 20 multiplications
-for a result instead of 25 and 49. The planes of a kernel with three axes are such kernels as well. With a stride of 2, so are the
-taps that meet even rows and columns, and odd ones: they read every other pixel, as if the stride were 1 (5 x 5: 9, not 25).
+Larger kernels are taken apart into groups of taps (`AxisTaps`), along each axis of two, three or four: 5 x 5 into four of up to
+3 x 3, 7 x 7 into four of up to 4 x 4. All read other pixels and add to the same sums, as if they were more channels. The planes
+of a kernel with three axes are such groups as well. With a stride of 2, so are the taps that meet even rows and columns, and odd
+ones: they read every other pixel, as if the stride were 1 (3 x 3: groups of 2 x 2, 2 x 1, 1 x 2 and 1 x 1 taps). A group whose
+last tap along an axis does not exist has nothing at infinity: v and w have no such elements for it.
 
 Infinities and NaN would spread over whole tiles, and so would values that overflow in the transforms: a tile with results that
 are no numbers is computed again as the definition says, from the kernels as they are (`kernel_output`, ... are their strides).
@@ -43,14 +44,21 @@ from sardonyx.kernel.conv.conv import ADDRESSES, blocked_operands
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.records import dataclass
 
-TAPS: Final = 3  # of a row or column of the kernels
+TAPS: Final = 3  # of a row or column of the kernels of most layers
+TILES: Final = (2, 4)  # results of a side
 ROW_TILE: Final = 4  # results of a tile along one axis
-_ROW_TAPS: Final = (TAPS, 4)  # of a group along one axis
-# For m = 4, pairs p and -p take the fewest operations. Of all that have exact coefficients these have the least error: 0.62 of
-# that of 1, -1, 1/2, -2, and 0.3 of that of 1, -1, 2, -2.
-POINTS: Final = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.625, -0.625, 1.5, -1.5)}
-# By taps of a group along one axis. Those for four have 1.25 times the error of those for three; with 0 they have no less.
-ROW_POINTS: Final = {TAPS: POINTS[ROW_TILE], 4: (0.25, -0.25, 0.75, -0.75, 1.75, -1.75)}
+_ROW_TAPS: Final = (TAPS, 4)  # of a group of a row or column
+_GROUP_TAPS: Final = (2, TAPS, 4)  # of a group along either of two axes
+# By elements along an axis: one more than points. Pairs p and -p take the fewest operations. Of all that have exact coefficients
+# these have the least error for tiles of 4 x 4: for 3 x 3 taps 0.62 of that of 0, 1, -1, 1/2, -2 and 0.3 of that of 0, 1, -1, 2,
+# -2. With 2 x 2 taps it is 0.7 of that with 3 x 3, with 4 x 4 taps 1.35 times.
+POINTS: Final = {
+    3: (0.0, 1.0),
+    4: (0.0, 1.0, -1.0),
+    5: (0.375, -0.375, 1.25, -1.25),
+    6: (0.0, 0.625, -0.625, 1.5, -1.5),
+    7: (0.25, -0.25, 0.875, -0.875, 1.75, -1.75),
+}
 
 _NUMBERS: Final = (
     "tiles", "tile_rows", "tile_columns", "block_tiles", "tile_blocks", "sets", "outputs", "blocks", "planes", "rows", "columns",
@@ -81,7 +89,7 @@ def _product(roots: list[float]) -> tuple[float, ...]:
 @cache
 def matrices(tile: int, taps: int = TAPS) -> Matrices:
     """The matrices for tiles of so many results a side. Those of inputs and outputs are exact."""
-    points = POINTS[tile] if taps == TAPS else ROW_POINTS[taps]
+    points = POINTS[tile + taps - 1]
     others = [[other for other in points if other != point] for point in points]
     scales = [prod(point - other for other in rest) for point, rest in zip(points, others)]
     outputs = tuple((*(point**power for point in points), float(power == tile - 1)) for power in range(tile))
@@ -91,31 +99,81 @@ def matrices(tile: int, taps: int = TAPS) -> Matrices:
 
 
 class AxisTaps(NamedTuple):
-    """How the taps of an axis are taken apart: those of every phase of the stride, and these by threes."""
+    """How the taps of an axis are taken apart, phase by phase of the stride: into groups of `own` taps, or of one less."""
 
-    phases: int
-    threes: int  # of a phase
+    own: int
+    full: tuple[int, ...]  # the first tap of each group; its others are a stride apart
+    short: tuple[int, ...]  # the same of groups whose last tap does not exist, nor anything at infinity
 
     @property
-    def groups(self) -> int:
-        """Of three taps, in all."""
-        return self.phases * self.threes
+    def firsts(self) -> tuple[int, ...]:
+        """The first tap of every group, as groups are counted."""
+        return self.full + self.short
+
+    def products(self, tile: int) -> int:
+        """Elements of tiles, of all groups."""
+        return (tile + self.own - 2) * len(self.firsts) + len(self.full)
 
 
-def axis_taps(taps: int, stride: int) -> AxisTaps:
-    """How many groups of three taps an axis has; a tap belongs to phase tap % stride."""
-    return AxisTaps(min(taps, stride), -(-taps // (TAPS * stride)))
+@cache
+def axis_taps(taps: int, stride: int, tile: int) -> AxisTaps:
+    """The groups of an axis that make the fewest elements; a tap belongs to phase tap % stride. Some phase has several taps."""
+    found = [_axis_groups(taps, stride, own) for own in _GROUP_TAPS]
+    return min((each for each in found if each.full), key=lambda each: each.products(tile))
 
 
-def tap_groups(taps: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, int]:
-    """How many kernels of 3 x 3 planes, rows and columns of a kernel are taken apart into, with strides down and along."""
+def _axis_groups(taps: int, stride: int, own: int) -> AxisTaps:
+    full: list[int] = []
+    short: list[int] = []
+    for phase in range(min(taps, stride)):
+        count = -(-(taps - phase) // stride)
+        groups = -(-count // own)
+        first = 0
+        for group in range(groups):
+            lacks = group >= groups - (groups * own - count)
+            (short if lacks else full).append(phase + first * stride)
+            first += own - lacks
+    return AxisTaps(own, tuple(full), tuple(short))
+
+
+class TapGroups(NamedTuple):
+    """How a kernel is taken apart: its planes, and the groups of taps down and along."""
+
+    tile: int
+    planes: int
+    axes: tuple[AxisTaps, AxisTaps]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Elements of a transformed tile along each axis."""
+        down, along = self.axes
+        return self.tile + down.own - 1, self.tile + along.own - 1
+
+    @property
+    def in_all(self) -> int:
+        """How many groups there are."""
+        return self.planes * prod(len(axis.firsts) for axis in self.axes)
+
+    @property
+    def products(self) -> int:
+        """Elements of transformed tiles, of all groups."""
+        return self.planes * prod(axis.products(self.tile) for axis in self.axes)
+
+
+def tap_groups(taps: tuple[int, ...], strides: tuple[int, ...], tile: int) -> TapGroups:
+    """How a kernel of so many planes, rows and columns is taken apart, with strides down and along."""
     planes, rows, columns = taps
-    return planes, axis_taps(rows, strides[0]).groups, axis_taps(columns, strides[1]).groups
+    return TapGroups(tile, planes, (axis_taps(rows, strides[0], tile), axis_taps(columns, strides[1], tile)))
 
 
 def row_taps(taps: int) -> int:
     """How many taps a group has along one axis: what makes the fewest elements of all groups."""
-    return min(_ROW_TAPS, key=lambda own: -(-taps // own) * (ROW_TILE + own - 1))
+    return min(_ROW_TAPS, key=lambda own: row_products(taps, own))
+
+
+def row_products(taps: int, own: int) -> int:
+    """Elements of a tile along one axis, of all groups. One that lacks a tap has nothing at infinity."""
+    return -(-taps // own) * (ROW_TILE + own - 1) - (taps % own > 0)
 
 
 _ROW_NUMBERS: Final = (
@@ -167,30 +225,20 @@ class WinogradKernel(_TiledKernel):
     taps: tuple[int, int, int]  # planes, rows and columns of the kernels
     deep: bool  # whether images have planes
 
-    @property
-    def size(self) -> int:
-        """Elements of a transformed tile along an axis."""
-        return self.tile + TAPS - 1
+    @cached_property
+    def groups(self) -> TapGroups:
+        """How the taps are taken apart."""
+        return tap_groups(self.taps, self.strides, self.tile)
 
     @property
     def elements(self) -> int:
         """Of a transformed tile."""
-        return self.size**2
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """How many kernels of 3 x 3 the taps are, along each axis."""
-        return tap_groups(self.taps, self.strides)
+        return prod(self.groups.sizes)
 
     @property
     def spacing(self) -> tuple[int, int]:
         """How far the pixels that a transform reads are apart, down and along."""
         return self.strides[0] * self.dilations[0], self.strides[1] * self.dilations[1]
-
-    @property
-    def tap_groups(self) -> int:
-        """How many sums of transformed taps are added up."""
-        return prod(self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +246,8 @@ class WinogradRowKernel(_TiledKernel):
     """The same along one axis, for kernels of one row and any number of columns: F(m, 3) or F(m, 4) for so many of them.
 
     A tile is m results `dilation` apart in one line; tiles with neighbouring starts fill the gaps. Taps are taken by threes or
-    fours (`row_taps`), the last of them filled up with zeros: their sums are added up in the products, as if they were more
-    channels.
+    fours (`row_taps`): their sums are added up in the products, as if they were more channels. A last group that lacks taps is
+    filled up with zeros, and has nothing at infinity.
 
         v[group][element][group of taps][block of input channels][row][lane]
         w[set][element][group of taps][input channel][output channel of the set]
@@ -211,6 +259,7 @@ class WinogradRowKernel(_TiledKernel):
     kind = "winograd row"
     numbers = _ROW_NUMBERS
     taps: int  # of a group
+    lacks_tap: bool  # the last group
 
     @property
     def size(self) -> int:

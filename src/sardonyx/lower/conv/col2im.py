@@ -18,8 +18,8 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, dim_max, dim_min, product, symbols_of
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.expr import load
+from sardonyx.lower.conv.blocks import ceildiv_int, whole_view
 from sardonyx.lower.conv.conv import constant_tensor, root_of
-from sardonyx.lower.conv.conv_task import ceildiv_int, whole_view
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext

@@ -21,9 +21,10 @@ from sardonyx.kernel.conv.winograd import ROW_TILE
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.lower.candidates import Alternative, write_fastest
+from sardonyx.lower.conv.blocks import ceildiv_int, whole_view
 from sardonyx.lower.conv.conv_choice import COMPUTED, TILES, candidates, fewest_tiles, is_lane_grouped, note_saving
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_strides, blocked_view, window_geometry
-from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
+from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights
 from sardonyx.lower.conv.strided_pixels import with_neighbouring_pixels
 from sardonyx.lower.conv.winograd import lower_winograd, lower_winograd_rows, tile_count
 from sardonyx.lower.derived import as_float32, is_fixed, numbers

@@ -7,10 +7,11 @@ from typing import Final
 
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, product
 from sardonyx.ir.graph import Graph
-from sardonyx.kernel.conv.winograd import ROW_TILE, TAPS, row_taps
+from sardonyx.kernel.conv.winograd import ROW_TILE, TAPS, row_products, row_taps
+from sardonyx.lower.conv.blocks import ceildiv_int
 from sardonyx.lower.conv.conv_geometry import Geometry
-from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int
-from sardonyx.lower.conv.winograd import is_winograd, is_winograd_row, row_tile_count, tap_group_count, tile_count
+from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights
+from sardonyx.lower.conv.winograd import geometry_groups, is_winograd, is_winograd_row, row_tile_count, tile_count
 from sardonyx.lower.conv.winograd_weights import relative_error, relative_row_error
 from sardonyx.lower.derived import data_of, is_fixed, part_of
 from sardonyx.target import cost
@@ -70,7 +71,8 @@ def fewest_tiles(task: Task) -> int | None:
     many = 1 << 20
     tile = TILES[COMPUTED]
     direct = cost.conv(many * (2 * tile * tile * TAPS * TAPS * products), target)
-    tiled = weights.groups * cost.winograd(many, weights.inputs, lanes, tile, geometry.kernel[0], target)
+    groups = geometry_groups(geometry, tile)
+    tiled = weights.groups * cost.winograd(many, weights.inputs, lanes, tile, groups.sizes, groups.products, target)
     assert isinstance(direct, int)
     assert isinstance(tiled, int)
     if tiled >= direct:
@@ -86,7 +88,7 @@ def estimates(task: Task) -> dict[Algorithm, int]:
     times: dict[Algorithm, int] = {"direct": _direct_time(task)}
     if is_winograd(task.geometry):
         # Weights that are taken apart grow, up to twelvefold: for little that is not worth it.
-        most = times["direct"] * _TAKEN_APART if tap_group_count(task.geometry) > 1 else inf
+        most = times["direct"] * _TAKEN_APART if geometry_groups(task.geometry, TILES[COMPUTED]).in_all > 1 else inf
         tiled = {algorithm: _winograd_time(task, tile) for algorithm, tile in TILES.items()}
         times.update({algorithm: time for algorithm, time in tiled.items() if time <= most})
     if is_winograd_row(task.geometry):
@@ -161,11 +163,11 @@ def _tile_times(task: Task, tile: int, tiles: Dim) -> tuple[Dim, Dim]:
     """How long it takes to compute so many tiles, and with waiting for weights."""
     weights, target = task.weights, task.ctx.target
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
-    taps = tap_group_count(task.geometry)
-    fetched = (tile + TAPS - 1) ** 2 * taps * weights.groups * weights.inputs * lanes * 4
+    groups = geometry_groups(task.geometry, tile)
+    fetched = groups.products * weights.groups * weights.inputs * lanes * 4
 
     def computing(tiles: Dim) -> Dim:
-        return weights.groups * cost.winograd(tiles, weights.inputs, lanes, tile, taps, target)
+        return weights.groups * cost.winograd(tiles, weights.inputs, lanes, tile, groups.sizes, groups.products, target)
 
     return computing(tiles), dim_max(computing(dim_max(tiles, _FEWEST_TILES)), cost.weights(fetched, target))
 
@@ -188,11 +190,11 @@ def _row_times(task: Task, tiles: Dim) -> tuple[Dim, Dim]:
     weights, target = task.weights, task.ctx.target
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
     own = row_taps(task.geometry.taps)
-    groups = ceildiv_int(task.geometry.taps, own)
-    fetched = (ROW_TILE + own - 1) * groups * weights.groups * weights.inputs * lanes * 4
+    products = row_products(task.geometry.taps, own)
+    fetched = products * weights.groups * weights.inputs * lanes * 4
 
     def computing(tiles: Dim) -> Dim:
-        return weights.groups * cost.winograd_rows(tiles, weights.inputs, lanes, ROW_TILE, own, groups, target)
+        return weights.groups * cost.winograd_rows(tiles, weights.inputs, lanes, own, products, target)
 
     return computing(tiles), dim_max(computing(dim_max(tiles, _FEWEST_TILES)), cost.weights(fetched, target))
 

@@ -17,9 +17,10 @@ from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.conv.weight_grad import DepthwiseGradKernel, WeightGradKernel
 from sardonyx.kernel.epilogue import accumulator
+from sardonyx.lower.conv.blocks import ceildiv_int, dense_blocks, named, whole_view
 from sardonyx.lower.conv.conv import as_float, lower_computed, result_epilogue, result_strides, root_of
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, window_geometry
-from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, dense_blocks, named, whole_view
+from sardonyx.lower.conv.conv_task import Task, Weights
 from sardonyx.lower.derived import numbers
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group

@@ -8,9 +8,10 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.conv.window import GlobalPoolKernel, WindowKind
+from sardonyx.lower.conv.blocks import Blocks, dense_blocks, operand_arguments, zeros
 from sardonyx.lower.conv.conv import result_epilogue, result_strides, root_of
 from sardonyx.lower.conv.conv_geometry import window_geometry
-from sardonyx.lower.conv.conv_task import Blocks, dense_blocks, operand_arguments, window_kernel, window_step, zeros
+from sardonyx.lower.conv.windows import window_kernel, window_step
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template

@@ -12,8 +12,8 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, dim_max, product
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.sampling.resize import TABLES, ResizeKernel
+from sardonyx.lower.conv.blocks import dense_blocks, operand_arguments, zeros
 from sardonyx.lower.conv.conv import result_epilogue, result_strides, root_of
-from sardonyx.lower.conv.conv_task import dense_blocks, operand_arguments, zeros
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, Literal, TypeAlias
-
-import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, evaluate, product, symbols_of
 from sardonyx.kernel.conv.conv import NOTHING_COMES, ConvKernel
 from sardonyx.kernel.conv.layout import SurroundKernel
-from sardonyx.kernel.conv.window import LONGEST_WRITTEN, NarrowKernel, Row, WindowKernel, WindowKind
-from sardonyx.kernel.expr import BITS
+from sardonyx.kernel.conv.window import NarrowKernel
 from sardonyx.kernel.matmul.matmul import is_deep
 from sardonyx.lower.conv import conv_weights
-from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_view, flattened
-from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, TileTask, choose_tile, cut_tiles, with_row_of_taps
+from sardonyx.lower.conv.blocks import Blocks, bands_of, ceildiv_int, dense_blocks, named, whole_view, zeros
+from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, flattened
+from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile, cut_tiles, with_row_of_taps
 from sardonyx.lower.conv.row_sums import wanted_row_sums
+from sardonyx.lower.conv.windows import LANE_TAPS, row_tile, window_kernel, window_step
 from sardonyx.lower.derived import is_fixed, numbers
-from sardonyx.lower.epilogue import GroupEpilogue
-from sardonyx.lower.groups import Group
-from sardonyx.lower.lowering import LowerContext
-from sardonyx.program.steps import Address, Buffer, KernelStep, View, whole
+from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 from sardonyx.target.target import CACHE_LINE
-from sardonyx.target.tiles import rows_in_registers
 
 Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2", "winograd4", "winograd_rows"]
 
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
-_BAND_PIXELS: Final = 80  # of an image, at least
 _FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
 _USUAL_TILES: Final = 4  # of a set, that fetch weights ahead, if it is not known how many there are
 _FAR_AWAY: Final = 64 << 10  # bytes of weights from which on they are not in the first cache
 _LINE: Final = CACHE_LINE // 4  # floats
 _NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
 _USUAL_SIDE: Final = 224  # of an image whose size is not known
-_WINDOW_PIXELS: Final = 14  # of a depthwise tile or one of a pool, at most
-_WINDOW_REGISTERS: Final = 8  # that its sums leave to other things
-_LOOPED_TAPS: Final = 16  # of a long kernel row that are written out, times lanes of a group
-_LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
 
 
 @dataclass(frozen=True)
@@ -51,11 +40,6 @@ class Division:
 
     chunk: int
     band: int
-
-
-def _bands(pixels: int) -> int:
-    """Bands of an image that are computed one after another, or by different workers: an even number, of not too few pixels."""
-    return 4 if pixels >= 4 * _BAND_PIXELS else 2 if pixels >= 2 * _BAND_PIXELS else 1
 
 
 @dataclass(frozen=True)
@@ -67,57 +51,6 @@ class Weights:
     groups: int
     outputs: int  # channels of one group
     inputs: int
-
-
-Operands: TypeAlias = list[tuple[Address, Sequence[Dim]]]
-
-
-def operand_arguments(epilogue: GroupEpilogue, operand_strides: Sequence[Sequence[Dim]], offsets: Sequence[Dim]) -> Operands:
-    """The operands of an epilogue over a blocked result, as arguments of its kernel."""
-    arguments: Operands = []
-    for view, own, offset in zip(epilogue.views, operand_strides, offsets):
-        size = BITS[view.buffer.dtype.name] // 8
-        arguments.append((Address(view.buffer, (view.offset + offset) * size), own[:-1]))
-    return arguments
-
-
-def named(names: str, values: Sequence[Dim]) -> dict[str, Dim]:
-    """Arguments of a kernel, several at once: names with spaces between them."""
-    return dict(zip(names.split(), values, strict=True))
-
-
-def zeros(ctx: LowerContext, block: int) -> View:
-    """A block of zeros: what lies outside of an image."""
-    return ctx.literal(np.zeros(block, np.float32))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blocks:
-    """A result in the blocked layout that a step shall compute: the geometry of its windows, its epilogue and their operands."""
-
-    ctx: LowerContext
-    group: Group
-    geometry: Geometry
-    block: int
-    epilogue: GroupEpilogue
-    operand_strides: list[tuple[Dim, ...]]  # of the epilogue's operands: batch, block, plane, row, column, lane
-    shift: tuple[Dim, ...] = (0, 0, 0)  # where the first pixel lies, in strides of the whole result
-    whole_strides: list[tuple[Dim, ...]] | None = None  # those strides, if `operand_strides` are others
-
-    def operands(self, operand_strides: list[tuple[Dim, ...]]) -> Operands:
-        """The operands of the epilogue, as arguments of the kernel."""
-        offsets = [
-            sum_of(at * stride for at, stride in zip(self.shift, own[2:5])) for own in self.whole_strides or self.operand_strides
-        ]
-        return operand_arguments(self.epilogue, operand_strides, offsets)
-
-    def is_dense(self, operand_strides: list[tuple[Dim, ...]]) -> bool:
-        """Whether results are written without gaps between pixels."""
-        return all(operand_strides[number][4] == self.block for number in self.epilogue.written)
-
-    def in_place(self, elsewhere: View) -> tuple[tuple[Buffer, Buffer], ...]:
-        """Buffers that may share memory. Of a result that is written in several steps none may."""
-        return () if self.whole_strides is not None else self.epilogue.in_place(self.operand_strides, [elsewhere.buffer])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +192,7 @@ class Task(Blocks):
         """Few output channels: lanes are input channels."""
         weights, geometry, block = self.weights, self.geometry, self.block
         iterations, tail = divmod(weights.inputs, block)
-        pixels, row = row_tile(geometry, max(_NARROW_SUMS // weights.outputs, 1), weights.outputs)
+        pixels, row = row_tile(geometry, min(_NARROW_SUMS, LANE_TAPS // geometry.kernel[2]) // weights.outputs)
         kernel = NarrowKernel(
             block=block,
             outputs=weights.outputs,
@@ -415,9 +348,9 @@ class Task(Blocks):
         rows = batch * planes * lines
         if rows > 1:
             chunks = ceildiv_int(columns, chunk)
-            return Division(chunk, ceildiv_int(rows, _bands(rows * columns)) * chunks)
+            return Division(chunk, ceildiv_int(rows, bands_of(rows * columns)) * chunks)
         tiles = ceildiv_int(columns, tile.pixels)
-        of_band = ceildiv_int(tiles, _bands(columns))
+        of_band = ceildiv_int(tiles, bands_of(columns))
         parts = ceildiv_int(of_band, longest)
         return Division(ceildiv_int(of_band, parts) * tile.pixels, parts)
 
@@ -512,126 +445,3 @@ class Task(Blocks):
             )
         )
         return padded
-
-
-def ceildiv_int(a: int, b: int) -> int:
-    """a / b rounded up."""
-    return -(-a // b)
-
-
-def sum_of(values: Iterable[Dim]) -> Dim:
-    """The sum of dimensions."""
-    total: Dim = 0
-    for value in values:
-        total = total + value
-    return total
-
-
-def whole_view(view: View, shape: Sequence[Dim]) -> View:
-    """A contiguous view in another shape."""
-    return replace(whole(view.buffer, shape), offset=view.offset)
-
-
-def dense_blocks(ctx: LowerContext, x: View) -> View:
-    """A blocked view with three spatial axes, whose columns and lanes lie without gaps."""
-    view = blocked_view(x)
-    block = view.shape[-1]
-    if view.strides[-1] == 1 and (view.strides[-2] == block or view.shape[-2] == 1):
-        return replace(view, strides=(*view.strides[:-2], block, 1))
-    return blocked_view(ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy"))
-
-
-def row_tile(geometry: Geometry, most: int, group: int) -> tuple[int, Row | None]:
-    """How many pixels a tile has whose taps are written out, and the row if its sizes are known."""
-    columns, taps = geometry.out[2], geometry.kernel[2]
-    most = max(min(most, _LANE_TAPS // max(taps * group, 1)), 1)
-    if not geometry.known_row:
-        return min(ANY_WIDTH_PIXELS, most), None
-    width, out, left, right = (int(str(dim)) for dim in (geometry.size[2], columns, geometry.pads_begin[2], geometry.pads_end[2]))
-    tiles = ceildiv_int(out, most) or 1
-    return max(ceildiv_int(out, tiles), 1), Row(width, out, left, left + width + right)
-
-
-def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool = False) -> WindowKernel:
-    """The kernel of a depthwise convolution or a pool."""
-    geometry = result.geometry
-    most = min(rows_in_registers(result.ctx.target, 1, _WINDOW_REGISTERS), _WINDOW_PIXELS)
-    written = geometry.kernel[2]
-    if written * group > LONGEST_WRITTEN:
-        written = max(_LOOPED_TAPS // group, 1)
-        pixels, row = most, None
-    else:
-        pixels, row = row_tile(geometry, most, group)
-    return WindowKernel(
-        kind=kind,
-        block=result.block,
-        group=group,
-        pixels=pixels,
-        taps=geometry.kernel[2],
-        stride=geometry.stride[2],
-        dilation=geometry.dilation[2],
-        row_dilation=geometry.dilation[1],
-        deep=geometry.is_deep,
-        row=row,
-        padded=padded,
-        dense=result.is_dense(result.operand_strides),
-        epilogue=result.epilogue.for_kernel([own[-1] for own in result.operand_strides]),
-        written=written,
-    )
-
-
-def window_step(
-    result: Blocks,
-    kernel: WindowKernel | NarrowKernel,
-    x: View,
-    packed: View,
-    bias: View,
-    blocks: Dim,
-    output_blocks: Dim | None = None,
-    sums: View | None = None,
-) -> None:
-    """The step of a window kernel over blocks of input, which are those of the output if nothing else is said."""
-    made = blocks if output_blocks is None else output_blocks
-    geometry, ctx, batch = result.geometry, result.ctx, x.shape[0]
-    nothing = zeros(ctx, result.block)
-    _, rows, columns = geometry.out
-    bands = min(_bands(rows * columns), rows) if isinstance(rows, int) and isinstance(columns, int) and rows else 1
-    band = ceildiv(rows, bands)
-    padded = [begin + size + end for begin, size, end in zip(geometry.pads_begin, geometry.size, geometry.pads_end)]
-    arguments = kernel.arguments.entries(
-        x=Address(x.buffer, x.offset * 4),
-        w=Address(packed.buffer),
-        bias=Address(bias.buffer),
-        zeros=Address(nothing.buffer),
-        batch=batch,
-        blocks=blocks,
-        made=made,
-        band=band,
-        bands=bands,
-        **named("planes rows columns", geometry.out),
-        **named("depth height width", geometry.size),
-        **named("front top left", geometry.pads_begin),
-        **named("plane_stride row_stride", geometry.stride[:2]),
-        plane_dilation=geometry.dilation[0],
-        **named("kernel_planes kernel_rows", geometry.kernel[:2]),
-        **named("padded_depth padded_height padded_width", padded),
-        **named("x_batch x_block x_plane x_row", x.strides[:4]),
-        **({} if sums is None else {"sums": Address(sums.buffer)}),
-        operands=result.operands(result.operand_strides),
-    )
-    vectors = product([batch, blocks, *geometry.out])
-    reach = kernel.group if isinstance(kernel, WindowKernel) else kernel.outputs  # terms of each element, for each tap
-    ctx.step(
-        KernelStep(
-            kernel,
-            arguments,
-            product([made, batch, geometry.out[0], band, bands]),
-            cost.window(vectors, geometry.taps * reach),
-            (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *result.epilogue.reads),
-            (*result.epilogue.writes, *(() if sums is None else (sums.buffer,))),
-            result.group.label,
-            tuple(node.label for node in result.group.nodes),
-            result.in_place(x),
-            flops=vectors * (2 * geometry.taps * reach * ctx.target.lanes),
-        )
-    )

@@ -20,6 +20,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, ceildiv
 from sardonyx.ir.graph import Node
 from sardonyx.lower.conv import conv_weights
+from sardonyx.lower.conv.blocks import whole_view
 from sardonyx.lower.conv.conv import (
     accepts_conv,
     as_float,
@@ -31,7 +32,7 @@ from sardonyx.lower.conv.conv import (
 )
 from sardonyx.lower.conv.conv_choice import is_lane_grouped
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry
-from sardonyx.lower.conv.conv_task import Task, Weights, whole_view
+from sardonyx.lower.conv.conv_task import Task, Weights
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.layout import misfit

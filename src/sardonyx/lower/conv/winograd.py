@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 from typing import Any, Final
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, product
-from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel, row_taps, tap_groups
+from sardonyx.kernel.conv.winograd import (
+    TAPS,
+    TILES,
+    TapGroups,
+    WinogradKernel,
+    WinogradRowKernel,
+    row_products,
+    row_taps,
+    tap_groups,
+)
+from sardonyx.lower.conv.blocks import ceildiv_int, named, zeros
 from sardonyx.lower.conv.conv_geometry import Geometry
-from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, named, zeros
+from sardonyx.lower.conv.conv_task import Task, Weights
 from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, most_pixels
 from sardonyx.lower.conv.winograd_computed import transform_computed
 from sardonyx.lower.conv.winograd_weights import pack_winograd, pack_winograd_rows
@@ -23,20 +32,21 @@ from sardonyx.target.target import CACHE_LINE, Target
 from sardonyx.target.tiles import rows_in_registers
 
 _FEW_TILES: Final = 28  # from so many tiles of a block on, fetching the weights again for every block takes no time
-_MOST_TAPS: Final = 27  # kernels of 3 x 3 that a kernel is taken apart into, at most: a worker's memory holds tiles for each
+_MOST_GROUPS: Final = 27  # of taps that a kernel is taken apart into, at most: a worker's memory holds tiles for each
 _LINE: Final = CACHE_LINE // 4  # floats
 _SPARE: Final = 3  # registers: an element, loaded once for several vectors, and those without which sums go to the stack
 
 
 def is_winograd(geometry: Geometry) -> bool:
-    """Whether windows are those that tiles are made for: several rows and columns, at every pixel, or with strides undilated."""
-    along_axes = zip(geometry.stride[1:], geometry.dilation[1:])
-    return min(geometry.kernel[1:]) > 1 and all(1 in axis for axis in along_axes) and tap_group_count(geometry) <= _MOST_TAPS
+    """Whether windows are those that tiles are made for: at every pixel, or with strides undilated, several taps of a phase."""
+    axes = list(zip(geometry.kernel[1:], geometry.stride[1:], geometry.dilation[1:]))
+    several = all(taps > stride and 1 in (stride, dilation) for taps, stride, dilation in axes)
+    return several and geometry_groups(geometry, min(TILES)).in_all <= _MOST_GROUPS
 
 
-def tap_group_count(geometry: Geometry) -> int:
-    """How many kernels of 3 x 3 a kernel is taken apart into."""
-    return prod(tap_groups(geometry.kernel, geometry.stride[1:]))
+def geometry_groups(geometry: Geometry, tile: int) -> TapGroups:
+    """How a kernel is taken apart for tiles of so many results a side."""
+    return tap_groups(geometry.kernel, geometry.stride[1:], tile)
 
 
 def is_winograd_row(geometry: Geometry) -> bool:
@@ -132,12 +142,13 @@ def fetched_lines(tiles: int, rows: int, width: int, target: Target) -> int:
 class _Layer:
     """What both kinds of tiles have in common: how tiles and channels are divided, weights, memory and the step itself.
 
-    `depth` is how many transformed elements a tile has for each input channel. The input of the task is blocked.
+    `depth` is how many transformed elements a tile has for each input channel, of `groups` of taps. The input of the task is
+    blocked.
     """
 
-    def __init__(self, task: Task, tile: int, tiles: Dim, depth: int) -> None:
+    def __init__(self, task: Task, tile: int, tiles: Dim, depth: int, groups: int) -> None:
         weights, block, target = task.weights, task.block, task.ctx.target
-        self.task, self.tile, self.tiles, self.depth = task, tile, tiles, depth
+        self.task, self.tile, self.tiles, self.groups = task, tile, tiles, groups
         self.divided = divided = tile_blocks(tiles, depth, weights, target)
         columns = ConvTile(divided.vectors, divided.rows)
         self.sets = task.sets(columns)
@@ -168,7 +179,7 @@ class _Layer:
         ctx, weights, block, x = task.ctx, task.weights, task.block, task.x
         bias, nothing = task.bias(weights.groups, weights.outputs), zeros(ctx, block)
         lanes = ceildiv_int(weights.inputs, block) * block
-        v_element = apart(self.depth // kernel.elements * divided.rows * lanes)
+        v_element = apart(self.groups * divided.rows * lanes)
         v = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles // divided.rows * kernel.elements * v_element, "transformed tiles")
         m = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * kernel.elements * divided.vectors * block, "sums of tiles")
         tile_blocks = ceildiv(self.tiles, divided.tiles)
@@ -217,8 +228,8 @@ def lower_winograd(task: Task, tile: int) -> None:
     task = replace(task, x=task.blocked_input())
     weights, geometry, x = task.weights, task.geometry, task.x
     out, dilations = geometry.out[1:], geometry.dilation[1:]
-    tiles, groups = tile_count(x.shape[0], geometry, tile), tap_group_count(geometry)
-    layer = _Layer(task, tile, tiles, (tile + TAPS - 1) ** 2 * groups)
+    tiles, groups = tile_count(x.shape[0], geometry, tile), geometry_groups(geometry, tile)
+    layer = _Layer(task, tile, tiles, groups.products, groups.in_all)
     planes, rows, columns = geometry.kernel
     kernel = WinogradKernel(
         overhangs=any(not isinstance(each, int) or each % (tile * step) != 0 for each, step in zip(out, dilations)),
@@ -235,7 +246,7 @@ def lower_winograd(task: Task, tile: int) -> None:
     layer.write(
         kernel,
         packed,
-        cost.winograd(tiles, weights.inputs, weights.outputs, tile, groups, task.ctx.target),
+        cost.winograd(tiles, weights.inputs, weights.outputs, tile, groups.sizes, groups.products, task.ctx.target),
         **named("tile_rows tile_columns", [_tiles(geometry, tile, axis) for axis in (1, 2)]),
         **named("planes rows columns", geometry.out),
         **named("depth height width", geometry.size),
@@ -256,12 +267,13 @@ def lower_winograd_rows(task: Task, tile: int) -> None:
     tiles = product([x.shape[0], geometry.out[1], line_tiles])
     own = row_taps(taps)
     groups = ceildiv_int(taps, own)
-    layer = _Layer(task, tile, tiles, (tile + own - 1) * groups)
-    kernel = WinogradRowKernel(taps=own, **layer.fields)
+    products = row_products(taps, own)
+    layer = _Layer(task, tile, tiles, products, groups)
+    kernel = WinogradRowKernel(taps=own, lacks_tap=taps % own > 0, **layer.fields)
     layer.write(
         kernel,
         layer.packed(pack_winograd_rows, own),
-        cost.winograd_rows(tiles, weights.inputs, weights.outputs, tile, own, groups, task.ctx.target),
+        cost.winograd_rows(tiles, weights.inputs, weights.outputs, own, products, task.ctx.target),
         lines=geometry.out[1],
         line_tiles=line_tiles,
         columns=geometry.out[2],

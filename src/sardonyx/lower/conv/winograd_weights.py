@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.conv.winograd import TAPS, axis_taps, matrices, row_taps
+from sardonyx.kernel.conv.winograd import AxisTaps, axis_taps, matrices, row_taps
 from sardonyx.program.constants import Cut, transform
 
 # Multiplications of a product that BLAS (OpenBLAS, at least) computes in the thread that asks for it. The others that it has wait
@@ -30,26 +30,45 @@ def _cuts(w: Array, tile: int, width: int, last: int, how: tuple[int, int] | int
     return (Cut(0, 0, width),)
 
 
-@transform("pack_conv_winograd", 4, _cuts, is_numbers=True)
+@transform("pack_conv_winograd", 5, _cuts, is_numbers=True)
 def pack_winograd(w: Array, tile: int, width: int, last: int, strides: tuple[int, int]) -> Array:
-    """[O, I, P, R, C] as [set of output channels][element][3 x 3 taps][input channel][output channel of the set].
+    """[O, I, P, R, C] as [set of output channels][element][group of taps][input channel][output channel of the set].
 
     Sets have `width` channels; one that is not full has `last`, and lies at the start of its row.
     """
-    return _packed(_taps(w, strides), _square_matrix(tile), width, last)
+    axes = _axes(w, tile, strides)
+    down, along = (_finite_or_full(axis, tile) for axis in axes)
+    exist = down[:, None, :, None] & along[None, :, None, :]  # [elements down, along, groups down, along]
+    exist = np.repeat(exist[:, :, None], w.shape[2], axis=2).reshape(len(down) * len(along), -1)
+    return _packed(_taps(w, axes, strides), _square_matrix(tile, axes), exist, width, last)
 
 
-@transform("pack_conv_winograd_rows", 4, _cuts, is_numbers=True)
+@transform("pack_conv_winograd_rows", 5, _cuts, is_numbers=True)
 def pack_winograd_rows(w: Array, tile: int, width: int, last: int, own: int) -> Array:
     """[O, I, 1, 1, K] as [set of output channels][element][`own` taps][input channel][output channel of the set]."""
-    return _packed(_row_taps(w, own), np.array(matrices(tile, own).weights), width, last)
+    taps = _row_taps(w, own)
+    exist = np.ones((tile + own - 1, taps.shape[2]), bool)
+    exist[-1, -1] = w.shape[-1] % own == 0
+    return _packed(taps, np.array(matrices(tile, own).weights), exist, width, last)
 
 
-def _packed(taps: Array, matrix: Array, width: int, last: int) -> Array:
-    """Taps [O, I, group, tap] by sets, transformed. Products make the elements as they are to lie, some at a time."""
+def _finite_or_full(axis: AxisTaps, tile: int) -> Array:
+    """Which elements along an axis which groups of taps have."""
+    exist = np.ones((tile + axis.own - 1, len(axis.firsts)), bool)
+    exist[-1, len(axis.full) :] = False
+    return exist
+
+
+def _packed(taps: Array, matrix: Array, exist: Array, width: int, last: int) -> Array:
+    """Taps [O, I, group, tap] by sets, transformed. Products make the elements as they are to lie, some at a time.
+
+    `exist`: which elements a group has; others are left out.
+    """
     outputs, inputs, groups, count = taps.shape
     elements = len(matrix)
-    packed = np.zeros((-(-outputs // width), elements * groups * inputs * width), np.float32)
+    order = (np.cumsum(exist.ravel()) - 1).reshape(exist.shape)
+    total, is_whole = int(exist.sum()), bool(exist.all())
+    packed = np.zeros((-(-outputs // width), total * inputs * width), np.float32)
     some = max(_IN_ONE_THREAD // (matrix.size * width), 1)  # input channels
     lanes, made = np.zeros((count, some * width)), np.empty((elements, some * width))
     for number, row in enumerate(packed):
@@ -57,13 +76,17 @@ def _packed(taps: Array, matrix: Array, width: int, last: int) -> Array:
         own = width if len(part) == width else last
         if own != len(part):  # what others have left
             lanes[...] = 0
-        by_group = row[: elements * groups * inputs * own].reshape(elements, groups, inputs * own)
+        by_group = row[: total * inputs * own].reshape(total, inputs * own)
         for group in range(groups):
+            own_elements = exist[:, group]
+            # A slice where groups have all elements: numbers in a list take 1.3 times as long.
+            at = slice(group, None, groups) if is_whole else order[own_elements, group]
             for start in range(0, inputs, some):
                 end = min(start + some, inputs)
                 size = (end - start) * own
                 lanes[:, :size].reshape(count, end - start, own)[..., : len(part)] = part[:, start:end, group].transpose(2, 1, 0)
-                by_group[:, group, start * own : end * own] = np.matmul(matrix, lanes[:, :size], out=made[:, :size])
+                found = np.matmul(matrix, lanes[:, :size], out=made[:, :size])
+                by_group[at, start * own : end * own] = found if is_whole else found[own_elements]
     return packed
 
 
@@ -75,19 +98,43 @@ def _row_taps(w: Array, own: int) -> Array:
     return filled.reshape(*w.shape[:2], -1, own)
 
 
-def _taps(w: Array, strides: tuple[int, ...]) -> Array:
-    """[O, I, P, R, C] as [O, I, group, 3 x 3 taps]."""
+def _axes(w: Array, tile: int, strides: tuple[int, ...]) -> tuple[AxisTaps, AxisTaps]:
+    """How the rows and columns of kernels are taken apart."""
+    return axis_taps(w.shape[3], strides[0], tile), axis_taps(w.shape[4], strides[1], tile)
+
+
+def _taps(w: Array, axes: tuple[AxisTaps, AxisTaps], strides: tuple[int, ...]) -> Array:
+    """[O, I, P, R, C] as [O, I, group, taps of a group], with zeros for taps that do not exist."""
+    outputs, inputs, planes = w.shape[:3]
     parts = w
-    for axis, stride in ((3, strides[0]), (4, strides[1])):
-        parts = _by_threes(parts, axis, stride)
-    found: Array = parts.reshape(*w.shape[:2], -1, TAPS, parts.shape[-1] // TAPS, TAPS).swapaxes(-3, -2)
-    return found.reshape(*w.shape[:2], -1, TAPS * TAPS)
+    for number, (axis, stride) in enumerate(zip(axes, strides), 3):
+        parts = _in_groups(parts, number, axis, stride)
+    (down, along), (high, wide) = (axis.own for axis in axes), (len(axis.firsts) for axis in axes)
+    found: Array = parts.reshape(outputs, inputs, planes * high, down, wide, along).swapaxes(-3, -2)
+    return found.reshape(outputs, inputs, planes * high * wide, down * along)
 
 
-def _square_matrix(tile: int) -> Array:
-    """What makes the elements of a square tile of 3 x 3 taps."""
-    along = np.array(matrices(tile).weights)
-    return np.kron(along, along)
+def _in_groups(w: Array, number: int, axis: AxisTaps, stride: int) -> Array:
+    """The taps of an axis, group by group."""
+    taps = w.shape[number]
+    wanted = [first + tap * stride if tap < own else taps for first, own in _groups(axis) for tap in range(axis.own)]
+    if wanted == list(range(taps)):
+        return w
+    none = np.zeros((*w.shape[:number], 1, *w.shape[number + 1 :]), w.dtype)
+    filled = np.concatenate([w, none], axis=number)
+    found: Array = filled.take([min(tap, taps) for tap in wanted], axis=number)
+    return found
+
+
+def _groups(axis: AxisTaps) -> list[tuple[int, int]]:
+    """The first tap of every group, and how many follow at most, with it."""
+    return [*((first, axis.own) for first in axis.full), *((first, axis.own - 1) for first in axis.short)]
+
+
+def _square_matrix(tile: int, axes: tuple[AxisTaps, AxisTaps]) -> Array:
+    """What makes the elements of a square tile."""
+    down, along = (np.array(matrices(tile, axis.own).weights) for axis in axes)
+    return np.kron(down, along)
 
 
 def _transformed(taps: Array, matrix: Array) -> Array:
@@ -109,20 +156,6 @@ def _product(a: Array, b: Array) -> Array:
     return found
 
 
-def _by_threes(w: Array, axis: int, stride: int) -> Array:
-    """The taps of an axis by phases of the stride, each filled up with zeros to a multiple of three."""
-    taps = w.shape[axis]
-    phases, threes = axis_taps(taps, stride)
-    if stride == 1 and taps == TAPS * threes:
-        return w
-    filled = np.zeros((*w.shape[:axis], TAPS * threes * stride, *w.shape[axis + 1 :]), w.dtype)
-    filled[(slice(None),) * axis + (slice(taps),)] = w
-    phased = filled.reshape(*w.shape[:axis], TAPS * threes, stride, *w.shape[axis + 1 :]).swapaxes(axis, axis + 1)
-    kept = phased[(slice(None),) * axis + (slice(phases),)]
-    found: Array = kept.reshape(*w.shape[:axis], phases * TAPS * threes, *w.shape[axis + 1 :])
-    return found
-
-
 class _Sample(NamedTuple):
     """Tiles of a made-up image, as each way of computing reads them."""
 
@@ -131,19 +164,14 @@ class _Sample(NamedTuple):
     by_channel: bool  # errors are relative to the largest result of an output channel, not of all
 
 
-def _offsets(taps: int, stride: int) -> list[int]:
-    """Where each three taps of an axis begin."""
-    phases, threes = axis_taps(taps, stride)
-    return [phase + TAPS * stride * number for phase in range(phases) for number in range(threes)]
-
-
 @lru_cache(maxsize=_KEPT_SAMPLES)
 def _samples(inputs: int, taps: tuple[int, ...], tile: int, strides: tuple[int, ...]) -> tuple[_Sample, ...]:
     """Noise and a slope. Layers of one model often have the same number of channels."""
-    size, (down, along) = tile + TAPS - 1, strides
-    high, wide = _offsets(taps[1], down), _offsets(taps[2], along)
-    rows, columns = (max(offsets) + (size - 1) * stride + 1 for offsets, stride in ((high, down), (wide, along)))
-    matrix = np.array(matrices(tile).inputs, np.float32)
+    axes = axis_taps(taps[1], strides[0], tile), axis_taps(taps[2], strides[1], tile)
+    reaches = [(tile + axis.own - 2) * stride + 1 for axis, stride in zip(axes, strides)]  # pixels of a tile
+    rows, columns = (max(axis.firsts) + reach for axis, reach in zip(axes, reaches))
+    left, right = (np.array(matrices(tile, axis.own).inputs, np.float32) for axis in axes)
+    down, along = strides
     random = np.random.default_rng(0)
     noise = np.maximum(random.standard_normal((_SAMPLED_TILES, inputs, taps[0], rows, columns)), 0)
     slopes = random.uniform(-_SLOPE, _SLOPE, (2, 2, inputs, 1, 1, 1))
@@ -153,9 +181,9 @@ def _samples(inputs: int, taps: tuple[int, ...], tile: int, strides: tuple[int, 
         x = images.astype(np.float32)
         windows = np.lib.stride_tricks.sliding_window_view(x, taps, axis=(2, 3, 4))[:, :, 0, ::down, ::along][:, :, :tile, :tile]
         plain = windows.transpose(0, 2, 3, 1, 4, 5, 6).reshape(len(x) * tile * tile, -1).astype(np.float64)
-        parts = [x[..., i : i + size * down : down, j : j + size * along : along] for i in high for j in wide]
-        v = matrix @ np.stack(parts, axis=3) @ matrix.T  # [tile, I, planes, rows and columns of taps, n, n]
-        found.append(_Sample(plain, v.reshape(len(x), -1, size * size).transpose(2, 0, 1), by_channel))
+        parts = [x[..., i : i + reaches[0] : down, j : j + reaches[1] : along] for i in axes[0].firsts for j in axes[1].firsts]
+        v = left @ np.stack(parts, axis=3) @ right.T  # [tile, I, planes, groups down and along, elements down, along]
+        found.append(_Sample(plain, v.reshape(len(x), -1, len(left) * len(right)).transpose(2, 0, 1), by_channel))
     return tuple(found)
 
 
@@ -168,12 +196,13 @@ def relative_error(w: Array, tile: int, strides: tuple[int, ...] = (1, 1)) -> fl
     if not np.isfinite(chosen).all():
         return float("nan")
     plain = chosen.reshape(len(chosen), -1).astype(np.float64).T
-    transformed = _transformed(_taps(chosen, strides), _square_matrix(tile)).astype(np.float32)
+    axes = _axes(w, tile, strides)
+    transformed = _transformed(_taps(chosen, axes, strides), _square_matrix(tile, axes)).astype(np.float32)
     tiled = transformed.reshape(len(chosen), -1, transformed.shape[-1]).transpose(2, 1, 0)
     error = 0.0
     for sample in _samples(w.shape[1], w.shape[2:], tile, strides):
         exact = _product(sample.windows, plain).reshape(-1, tile, tile, len(chosen)).transpose(0, 3, 1, 2)
-        error = max(error, _largest_difference(_by_tiles(sample.transformed @ tiled, tile), exact, sample.by_channel))
+        error = max(error, _largest_difference(_by_tiles(sample.transformed @ tiled, tile, axes), exact, sample.by_channel))
     return error
 
 
@@ -219,8 +248,8 @@ def _largest_difference(found: Array, exact: Array, by_channel: bool) -> float:
     return float(np.divide(difference, scale, out=np.zeros_like(difference), where=scale > 0).max())
 
 
-def _by_tiles(sums: Array, tile: int) -> Array:
+def _by_tiles(sums: Array, tile: int, axes: tuple[AxisTaps, AxisTaps]) -> Array:
     """Tiles of results [tile, O, m, m] of Winograd's sums [element, tile, O], in float32 as the kernels compute them."""
-    back, size = np.array(matrices(tile).outputs, np.float32), tile + TAPS - 1
-    found: Array = back @ sums.transpose(1, 2, 0).reshape(*sums.shape[1:], size, size) @ back.T
+    down, along = (np.array(matrices(tile, axis.own).outputs, np.float32) for axis in axes)
+    found: Array = down @ sums.transpose(1, 2, 0).reshape(*sums.shape[1:], down.shape[1], along.shape[1]) @ along.T
     return found

@@ -1,20 +1,20 @@
 """Products with constant matrices by Strassen's algorithm (`kernel.matmul.strassen`), where there is enough of each axis.
 
-Two steps go before the product: sums of the quarters of A, and the largest magnitude of each row. They have nothing to do where
-rows are open and turn out to be few: the kernel then multiplies as the definition says.
+A step goes before the product: it adds quarters of A, and finds the largest magnitude of each row. Products of one A (queries,
+keys and values) share it. It has nothing to do where rows are open and turn out to be few: the kernel then multiplies as the
+definition says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv, product
 from sardonyx.ir.graph import Value
-from sardonyx.kernel.expr import load, reduced, unary
+from sardonyx.kernel.expr import binary, load, reduced, unary
 from sardonyx.kernel.matmul.matmul import heights, is_deep, tallest, vector_lanes
 from sardonyx.kernel.matmul.strassen import MOST_BLOCKS, PRODUCTS, SUMS, StrassenKernel, lowest_tile
 from sardonyx.lower.derived import data_of, part_of
@@ -126,7 +126,7 @@ class StrassenProduct(Product):
     def _halves(self, b: Columns, many: Dim) -> None:
         ctx, a, target = self.ctx, self.a, self.ctx.target
         assert isinstance(self.depth, int)
-        sums, maxima = self._sums_of_halves(many), self._maxima(many)
+        sums, maxima = self._sums_and_maxima(many)
         a_strides = (*broadcast_strides(View(a.buffer, a.shape[:-1], a.strides[:-1]), self.shape[:-1]), 0)
         sizes, strides = merge_axes(self.shape, [a_strides, *self.operand_strides], 2)
         *batch, rows, columns = sizes
@@ -177,35 +177,41 @@ class StrassenProduct(Product):
         most = max(max(caches.l2 * _A_IN_CACHE, caches.l3 // _A_IN_SHARED_CACHE) // block, 1)
         return dim_max(ceildiv(blocks, dim_max(ceildiv(blocks, most), 1)), 1)
 
-    def _sums_of_halves(self, many: Dim) -> View:
-        """A step that adds quarters of A, as the kernel reads them: [entry][sum][row of a half][half of the depth]."""
+    def _sums_and_maxima(self, many: Dim) -> tuple[View, View]:
+        """What a step adds up of A, and the largest magnitudes of its rows; products of the same A share them."""
+        root, a = self.group.root, self.a
+        value = None if root is None else root.inputs[0]
+        assert value is not None
+        key = (value, f"halves {many} {a.shape} {a.strides} {a.offset}")
+        sums, maxima = self.ctx.once(key, lambda: self._made_of_halves(many))
+        return sums, maxima
+
+    def _made_of_halves(self, many: Dim) -> list[View]:
+        """A step that adds quarters of A, as the kernel reads them, [entry][sum][row of a half][half of the depth], and finds the
+        largest magnitude of each row; NaN if there is one. The middle one of an odd number of rows is written twice, the same."""
         ctx, a, half, deep = self.ctx, self.a, ceildiv(self.rows, 2), self.depth // 2
         used = many * half  # nothing where rows are few
         batch = a.shape[:-2]
         sums = ctx.scratch(dtypes.FLOAT32, (*batch, SUMS, used, deep), "sums of halves")
-        upper, lower = (sliced(a, len(batch), start, used) for start in (0, self.rows - half))
+        maxima = ctx.scratch(dtypes.FLOAT32, (*batch, many * self.rows), "magnitudes of rows")
+        starts = (0, self.rows - half)
+        upper, lower = (sliced(a, len(batch), start, used) for start in starts)
         a11, a12, a21, a22 = (sliced(rows, len(batch) + 1, start, deep) for rows in (upper, lower) for start in (0, deep))
+        of_rows = [sliced(maxima, len(batch), many * start, used) for start in starts]
+        along = [View(each.buffer, a11.shape, (*each.strides, 0), each.offset) for each in of_rows]
         x11, x12, x21, x22 = (load(number, "f32") for number in range(4))
         s1 = x21 + x22
         s2 = s1 - x11
-        values = (s1, s2, x11 - x21, x12 - s2)
         to = [without_axes(sliced(sums, len(batch), number, 1), [len(batch)]) for number in range(SUMS)]
-        views = [a11, a12, a21, a22, *to]
-        stores = [(4 + number, value) for number, value in enumerate(values)]
-        self._loop(a11.shape, views, f"sums for {self.group.label}", stores=stores)
-        return sums
-
-    def _maxima(self, many: Dim) -> View:
-        """A step that finds the largest magnitude of each row of A; NaN if there is one."""
-        a = sliced(self.a, len(self.a.shape) - 2, 0, many * self.rows)
-        maxima = self.ctx.scratch(dtypes.FLOAT32, a.shape[:-1], "magnitudes of rows")
-        along = View(maxima.buffer, a.shape, (*maxima.strides, 0))
-        largest = reduced("max", unary("abs", load(0, "f32")), 0)
-        self._loop(a.shape, [a, along], f"magnitudes for {self.group.label}", results=[(1, largest)], reduce="inner")
-        return maxima
-
-    def _loop(self, shape: Sequence[Dim], views: list[View], label: str, **what: Any) -> None:
-        stores = what.pop("stores", ())
-        nodes = tuple(node.label for node in self.group.nodes)
-        types = ["f32"] * len(views)
-        self.ctx.step(loop_step(shape, views, types, stores, target=self.ctx.target, label=label, nodes=nodes, **what))
+        views = [a11, a12, a21, a22, *to, *along]
+        stores = [(4 + number, value) for number, value in enumerate((s1, s2, x11 - x21, x12 - s2))]
+        largest = [
+            reduced("max", binary("max", unary("abs", left), unary("abs", right)), 0) for left, right in ((x11, x12), (x21, x22))
+        ]
+        results = [(4 + SUMS + number, value) for number, value in enumerate(largest)]
+        label, nodes = f"sums for {self.group.label}", tuple(node.label for node in self.group.nodes)
+        types, target = ["f32"] * len(views), ctx.target
+        ctx.step(
+            loop_step(a11.shape, views, types, stores, results=results, reduce="inner", target=target, label=label, nodes=nodes)
+        )
+        return [sums, maxima]

@@ -10,9 +10,9 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.pool.pool_grad import PoolGradKernel
+from sardonyx.lower.conv.blocks import ceildiv_int, dense_blocks, named
 from sardonyx.lower.conv.conv import as_float, root_of
 from sardonyx.lower.conv.conv_geometry import SPATIAL, window_geometry
-from sardonyx.lower.conv.conv_task import ceildiv_int, dense_blocks, named
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.layout import layout_step
 from sardonyx.lower.lowering import LowerContext

@@ -8,7 +8,7 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import product
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.expr import const, load, select
-from sardonyx.lower.conv.conv_task import whole_view
+from sardonyx.lower.conv.blocks import whole_view
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.indexing import IndexOperand, index_step
 from sardonyx.lower.loop_builder import loop_step

@@ -8,7 +8,7 @@ NumPy's generators lock themselves for the time of a call, so several threads ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
 
 Array = NDArray[Any]
+_WIDEST: Final = float(np.finfo(np.float32).max)  # of the ranges that float32 can hold
 
 
 def _new_generator(seed: int | None = None) -> np.random.Generator:
@@ -62,7 +63,7 @@ def _normal(source: np.random.Generator, shape: Sequence[int], dtype: DType, mea
 
 
 def _uniform(source: np.random.Generator, shape: Sequence[int], dtype: DType, low: float, high: float) -> Array:
-    drawn: Any = np.float64 if dtype is dtypes.FLOAT64 else np.float32
+    drawn: Any = np.float64 if dtype is dtypes.FLOAT64 or high - low > _WIDEST else np.float32
     return _stretched(np.asarray(source.random(tuple(shape), dtype=drawn)), high - low, low, dtype)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
+from sardonyx.ops.creation.random import generator
 from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, normalize_axis, same_as
 from sardonyx.ops.precision import narrow, widen
@@ -312,12 +313,10 @@ def _dropout(
         return data, np.ones(data.shape, np.bool_)
     if not 0.0 <= rate < 1.0:
         raise ValueError(f"ratio is {rate}, expected 0 <= ratio < 1")
-    state = ctx.state
     if seed is None:
-        generator = state.get("generator") or state.setdefault("generator", np.random.Generator(np.random.SFC64()))
-        mask = np.asarray(generator.random(data.shape, np.float32) >= rate)
+        mask = np.asarray(generator(ctx, None).random(data.shape, np.float32) >= rate)
     else:  # the series of numbers that ONNX' own definition draws
-        repeated = state.get("repeated") or state.setdefault("repeated", np.random.RandomState(seed % 2**32))
+        repeated = ctx.state.get("repeated") or ctx.state.setdefault("repeated", np.random.RandomState(seed % 2**32))
         mask = np.asarray(repeated.uniform(0.0, 1.0, data.shape) >= rate)
     wide = widen(data)
     with np.errstate(all="ignore"):

@@ -31,7 +31,7 @@ from sardonyx.kernel.quant.block_product import PAIRS, WORD, BlockProductKernel,
 from sardonyx.target.target import CACHE_LINE, Target
 
 _WORDS_AT_ONCE: Final = 8  # of a block that are written out; longer blocks have a loop
-_AHEAD: Final = 2048  # bytes of weights that few rows have brought from memory meanwhile
+_AHEAD: Final = 2048  # bytes of weights that tiles have brought from memory meanwhile
 _FEW_ROWS: Final = 2  # whose sums always stay in registers, and whose words are written out
 _CHAINS: Final = 4  # sums of integers at most that do not wait for each other
 _DOTS_OF_CHAIN: Final = 8  # dot products of a block that a further sum is worth
@@ -81,8 +81,8 @@ class _BlockProductEmitter:
         following = f.fresh("next")
         if k.grouped:
             unit = f.loop("%begin", "%end")
-            tile = grouped_tile(f, self.tiles, unit.index, strips)
-            indices, strip, row, height = [tile.group], tile.strip, tile.row, tile.height
+            tile = grouped_tile(f, self.tiles, unit.index, self._sets(strips))
+            indices, strip, row, height = [tile.group], f.mul(tile.strip, k.strips), tile.row, tile.height
             skip_empty(f, tile, following)
             of_all = f.add(f.mul(tile.group, strips), strip)  # among the strips of all groups
         else:
@@ -141,7 +141,7 @@ class _BlockProductEmitter:
         row_blocks = self._at_least_one(f.let(f"udiv i64 {f.add(self.rows, k.rows - 1)}, {k.rows}", "i"))
         base = f.let(f"udiv i64 {self.rows}, {row_blocks}", "i")
         higher = f.let(f"urem i64 {self.rows}, {row_blocks}", "i")
-        groups = f.let(f"udiv i64 {f.add(strips, k.strips - 1)}, {k.strips}", "i")
+        groups = self._sets(strips)
         unit = f.loop("%begin", "%end")
         rest, matrix = self._divided(unit.index, f.mul(row_blocks, groups))
         indices = f.indices(matrix, self.batch)
@@ -153,6 +153,10 @@ class _BlockProductEmitter:
         is_higher = f.let(f"icmp slt i64 {block}, {higher}", "c")
         height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
         return unit, indices, strip, row, height
+
+    def _sets(self, strips: str) -> str:
+        """How many tiles are beside each other."""
+        return self.f.let(f"udiv i64 {self.f.add(strips, self.k.strips - 1)}, {self.k.strips}", "i")
 
     def _at_least_one(self, parts: str) -> str:
         """A result without elements has no tiles, and nothing may be divided by their number."""
@@ -188,8 +192,9 @@ class _BlockProductEmitter:
         words = [f.element(strip.weights, "i8", f.mul(block.index, k.words * lanes * 4)) for strip in strips]
         first = f.mul(block.index, k.block * self.level_bytes)
         own_scales, corrections = (f.element(each, "float", f.mul(block.index, self.between)) for each in beside)
-        if height <= _FEW_ROWS:
-            self._fetch_ahead(words[0], f.element(strips[0].scales, "i8", f.mul(block.index, lanes * 4)))
+        if height <= _FEW_ROWS or len(strips) > 1:
+            for own, weights in zip(strips, words):
+                self._fetch_ahead(weights, f.element(own.scales, "i8", f.mul(block.index, lanes * 4)))
         if k.offsets:
             starts = [lambda: constant("i32", 0, lanes)] * height
         else:
@@ -204,11 +209,11 @@ class _BlockProductEmitter:
         before = block.carry if kept else [self.e.load(each, "f32") for each in totals_at]
         sums = list(before)
         for row in range(height):
-            own = self._scalar(f.element(own_scales, "float", row), "f32")
+            of_row = self._scalar(f.element(own_scales, "float", row), "f32")
             correction = self._scalar(f.element(corrections, "float", row), "f32") if k.offsets else ""
             for strip, (scale, offset) in enumerate(zip(scales, offsets)):
                 number = strip * height + row
-                both = f.let(f"fmul {self.floats} {scale}, {own}")
+                both = f.let(f"fmul {self.floats} {scale}, {of_row}")
                 whole = f.let(f"sitofp {self.integers} {integers[number]} to {self.floats}")
                 sums[number] = multiply_add(self.e, whole, both, sums[number], "f32")
                 if k.offsets:
@@ -222,7 +227,10 @@ class _BlockProductEmitter:
             self.e.store(each, total, "f32")
 
     def _fetch_ahead(self, weights: str, scales: str) -> None:
-        """Few rows take as long as their weights take to come, and the machine by itself stops at the end of every page."""
+        """Few rows take as long as their weights take to come, and the machine by itself stops at the end of every page.
+
+        Where vectors are whole that goes for 4 to 12 rows as well, and many have room for it.
+        """
         f = self.f
         for line in range(0, self.k.words * self.lanes * 4, CACHE_LINE):
             f.fetch_ahead(f.element(weights, "i8", _AHEAD + line))

@@ -175,8 +175,8 @@ class BlockProductKernel:
     grouped: bool = False  # the batch axis counts groups; a table of tiles says which rows each has (`kernel.matmul.experts`)
 
     def __post_init__(self) -> None:
-        if self.grouped and (self.batch != 1 or self.strips != 1):
-            raise ValueError("rows in groups have one batch axis, and tiles of one strip")
+        if self.grouped and self.batch != 1:
+            raise ValueError("rows in groups have one batch axis")
         if self.bits not in (2, 4, 8) or self.block % 16:
             raise ValueError(f"weights of {self.bits} bits in blocks of {self.block}")
         if not self.heights or not self.heights[-1] <= self.rows <= MOST_ROWS:

@@ -35,6 +35,7 @@ from sardonyx.kernel.quant.block_product import (
     QuantizeRowsKernel,
     has_planes,
     level_bits_of,
+    strips_of_tile,
     tallest,
 )
 from sardonyx.lower.derived import numbers
@@ -214,8 +215,11 @@ class _Experts:
     def _tallest(self, layer: _Layer) -> int:
         target = self.ctx.target
         if layer.bits:
-            return tallest(layer.bits, self._level_bits(layer), target)
+            return tallest(layer.bits, self._level_bits(layer), target, self._strips_of_tile(layer))
         return tallest_tile(target, strip_vectors(layer.outputs, "f32", target))
+
+    def _strips_of_tile(self, layer: _Layer) -> int:
+        return strips_of_tile(layer.bits, self.pairs, layer.outputs, self.ctx.target)
 
     def _level_bits(self, layer: _Layer) -> LevelBits:
         wants_bytes = self.attrs.get("accuracy_level") == BYTE_LEVEL
@@ -455,6 +459,7 @@ class _Experts:
             rows=self.height,
             heights=self._heights(),
             epilogue=epilogue.for_kernel([view.strides[-1] for view in epilogue.views]),
+            strips=self._strips_of_tile(layer),
             grouped=True,
         )
         arguments = kernel.arguments.entries(
@@ -475,7 +480,7 @@ class _Experts:
         size = layer.outputs * layer.inputs
         work = cost.block_product(self.pairs, size, 0) + cost.block_product(0, dim_min(self.pairs, experts_) * size, bits)
         reads = (*rows, weights, weight_scales, *([offsets] if offsets else []))
-        self._step(kernel, arguments, self.tiles * strips, work, reads, epilogue, layer)
+        self._step(kernel, arguments, self.tiles * -(-strips // kernel.strips), work, reads, epilogue, layer)
 
     def _points(self, layer: _Layer, blocks: int, shape: Sequence[int]) -> View | None:
         """Zero points, if the model has them."""

@@ -84,6 +84,7 @@ TABLES = {
     "passes/prepare_decoder.py:_AFTER_PRODUCT",  # what works on each token alone
     "passes/fuse_transformers.py:_NORMS",  # the forms of one norm that exporters write
     "passes/fold_affine.py:_PRODUCTS",
+    "passes/count_by_size.py:_ARITHMETIC",  # what expressions of sizes are made of
     "passes/dequantize_kernels.py:_LAYERS",  # what packs its weights when the program is made
     "passes/form_byte_tables.py:_QUICK",  # fewer instructions than a table
     "passes/form_byte_tables.py:_QUANTIZING",  # elementwise with one scale

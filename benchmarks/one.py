@@ -44,9 +44,9 @@ def measure(case: Case, folder: Path, settings: argparse.Namespace) -> dict[str,
         for peer in peers
         if comparison.ratio(peer) is not None
     }
-    record["exact"] = _guarded(lambda: _unoptimised_difference(model, feeds, settings.threads))
+    record["exact"] = _guarded(lambda: _unoptimised_difference(case, model, feeds, settings.threads))
     if settings.reference:
-        record["reference"] = _guarded(lambda: _reference_difference(model, feeds, settings.threads))
+        record["reference"] = _guarded(lambda: _reference_difference(case, model, feeds, settings.threads))
     if settings.steps:
         record["steps"] = _steps(model, feeds, settings.threads)
     if settings.fresh:
@@ -81,7 +81,7 @@ def _guarded(work: Callable[[], Any]) -> Any:
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]}
 
 
-def _unoptimised_difference(model: Path, feeds: Mapping[str, Any], threads: int) -> float | None:
+def _unoptimised_difference(case: Case, model: Path, feeds: Mapping[str, Any], threads: int) -> float | None:
     """How far our answers are from those of onnxruntime without optimisations, as a share of the largest number in each."""
     if not benchmarking.is_installed(PEER):
         return None
@@ -91,14 +91,14 @@ def _unoptimised_difference(model: Path, feeds: Mapping[str, Any], threads: int)
     options.log_severity_level = 3
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     theirs = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"]).run(None, dict(feeds))
-    return benchmarking.largest_difference(benchmarking.open_engine(OURS, model, threads).run(feeds), theirs)
+    return case.difference(benchmarking.open_engine(OURS, model, threads).run(feeds), theirs)
 
 
-def _reference_difference(model: Path, feeds: Mapping[str, Any], threads: int) -> float:
+def _reference_difference(case: Case, model: Path, feeds: Mapping[str, Any], threads: int) -> float:
     """How far our answers are from those of the NumPy definitions, as a share of the largest number in each."""
     definitions = InferenceSession(model, providers=["SardonyxReferenceExecutionProvider"])
     ours = benchmarking.open_engine(OURS, model, threads)
-    return benchmarking.largest_difference(ours.run(feeds), definitions.run(None, feeds))
+    return case.difference(ours.run(feeds), definitions.run(None, feeds))
 
 
 def _steps(model: Path, feeds: Mapping[str, Any], threads: int) -> Any:

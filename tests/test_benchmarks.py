@@ -18,6 +18,7 @@ from benchmarks import chart, limits, memory, neighbour, report
 from benchmarks.models.cases import Maker
 from benchmarks.models.catalog import CASES, SYMBOLIC, Unavailable
 from benchmarks.models.kinds import KINDS
+from benchmarks.ranked import ranked_difference
 
 from sardonyx import benchmarking
 
@@ -62,11 +63,20 @@ def test_a_model_benchmark_runs_one_step_and_the_engines_agree(name: str) -> Non
         model, feeds = CASES[name].prepare(ROOT / ".bench-cache")
     except Unavailable as missing:
         pytest.skip(str(missing))
-    found = benchmarking.compare(model, feeds, threads=2, seconds=0.01)
-    assert [engine.error for engine in found.engines] == ["", ""]
-    difference = found.engines[1].difference
-    assert difference is not None
-    assert difference < 1e-3
+    ours, theirs = (benchmarking.open_engine(name, model, 2).run(feeds) for name in (benchmarking.OURS, "onnxruntime"))
+    assert CASES[name].difference(ours, theirs) < 1e-3
+
+
+def test_rows_that_change_places_with_others_of_the_same_score_agree() -> None:
+    boxes, labels, scores = np.arange(20.0).reshape(5, 4), np.array([1, 1, 2, 1, 3]), np.array([0.9, 0.5, 0.5 - 1e-7, 0.4, 0.1])
+    swapped = [0, 2, 1, 3, 4]
+    found = ranked_difference([boxes[swapped], labels[swapped], scores], [boxes, labels, scores], 2)
+    assert 0 < found < 1e-6
+    assert benchmarking.largest_difference([boxes[swapped]], [boxes]) > 0.1
+    reverse = [4, 3, 2, 1, 0]
+    assert ranked_difference([boxes[reverse], labels[reverse], scores[reverse]], [boxes, labels, scores], 2) > 0.5
+    assert ranked_difference([boxes[[0, 1, 1, 3, 4]], labels, scores], [boxes, labels, scores], 2) > 0.1
+    assert ranked_difference([boxes[:4], labels[:4], scores[:4]], [boxes, labels, scores], 2) == np.inf
 
 
 @pytest.mark.parametrize("name", ["mlp", "chain"])

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,8 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.models.kinds import KINDS
+from benchmarks.ranked import ranked_difference
+from sardonyx.benchmarking.comparing import largest_difference
 
 Feeds = dict[str, Any]
 Axes = Mapping[str, Mapping[int, str]]
@@ -47,6 +49,13 @@ class Case:
     prepare: Callable[[Path], tuple[Path, Feeds]] = field(compare=False)
     goal: float = 0.0  # what onnxruntime's time over ours should be, if not what the kind says
     program: Callable[[Path], tuple[Any, Feeds]] | None = field(default=None, compare=False)  # the network in PyTorch
+    ranked_by: int | None = None  # the output with scores, if results are rows in the order of these
+
+    def difference(self, ours: Sequence[Any], theirs: Sequence[Any]) -> float:
+        """How far our results are from theirs, as a share of the largest number in each."""
+        if self.ranked_by is None:
+            return largest_difference(ours, theirs)
+        return ranked_difference(ours, theirs, self.ranked_by)
 
     @property
     def wanted(self) -> float:
@@ -106,6 +115,7 @@ def exported(
     axes: Axes | None = None,
     dynamo: bool = False,
     goal: float = 0.0,
+    ranked_by: int | None = None,
 ) -> Case:
     """A network exported from PyTorch, by the exporter that traces or by the one that is built on Dynamo.
 
@@ -132,7 +142,7 @@ def exported(
         _needs_torch(dynamo=False)
         return model_maker()[0], prepare(folder)[1]
 
-    return Case(name, title, kind, prepare, goal, program)
+    return Case(name, title, kind, prepare, goal, program, ranked_by)
 
 
 def _needs_torch(dynamo: bool) -> None:

@@ -112,7 +112,7 @@ _LIST: Final[tuple[Case, ...]] = (
     exported("mnasnet", "MNASNet", MOBILE, _published("mnasnet1_0")),
     packaged("yolov8n", "YOLOv8n (nudenet)", DETECTOR, "nudenet", "320n.onnx", _floats(images=(1, 3, 320, 320))),
     exported("faster_rcnn", "Faster R-CNN, MobileNetV3, 320 px", DETECTOR,
-             Maker("published", "detector_network", make="fasterrcnn_mobilenet_v3_large_320_fpn")),
+             Maker("published", "detector_network", make="fasterrcnn_mobilenet_v3_large_320_fpn"), ranked_by=2),
     exported("deeplab_v3", "DeepLabV3, MobileNetV3, 256 px", DETECTOR,
              _published("deeplabv3_mobilenet_v3_large", 1, 3, 256, 256)),
     packaged("ppocr_det", "PP-OCRv4 det", DETECTOR, _OCR[0], _OCR[1].format("det"), _page(480, 640)),

@@ -336,7 +336,8 @@ def test_fast_multipliers_need_more_rows_to_cover_what_weights_take_to_come() ->
 @pytest.mark.parametrize("transposed", [False, True])
 def test_columns_that_go_together_have_to_be_alike(transposed: bool) -> None:
     weights = numbers(0, DEPTH, 512)
-    strip = strip_vectors(512, "f32", host(), 2 * HALF, DEPTH) * host().lanes
+    target = of_sessions()
+    strip = strip_vectors(512, "f32", target, 2 * HALF, DEPTH) * target.lanes
     for scale in (1.0, 1e-3, 0.0, np.nan):
         weights[:, strip : 2 * strip] *= np.float32(scale)
         node = helper.make_node("Gemm", ["m", "w"], ["y"], transB=int(transposed))

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from sardonyx.pictures import svg
 
 PEER = "onnxruntime"
-WIDTH, LABELS, MARGIN = 900, 290, 56
+WIDTH, LABELS, MARGIN = 960, 350, 56
 ROW, BAR, HEAD, FOOT, GAP = 18, 12, 64, 34, 30
 LIGHT = {
     ".group": "fill: #57606a; font-size: 12px; font-weight: 600",

@@ -69,7 +69,7 @@ _NEW = (
 )  # fmt: skip
 
 
-def load_entry(name: str, entry: int, kind: str = "i64", block: str = "block") -> str:
+def load_entry(name: str, entry: int | str, kind: str = "i64", block: str = "block") -> str:
     """An entry of a block."""
     return f"""  %{name}_p = getelementptr i64, ptr %{block}, i64 {entry}
   %{name} = load {kind}, ptr %{name}_p, align 8"""

@@ -67,19 +67,13 @@ from sardonyx.codegen.blocks import (
 _ALIGNMENT: Final = 64  # of buffers
 
 
-def _cell(name: str, array: str, index: str, kind: str = "i64") -> str:
-    """An element of an array of numbers."""
-    return f"""  %{name}_p = getelementptr i64, ptr %{array}, i64 {index}
-  %{name} = load {kind}, ptr %{name}_p, align 8"""
-
-
 def _store(value: str, array: str, index: str, name: str) -> str:
     return f"""  %{name}_p = getelementptr i64, ptr %{array}, i64 {index}
   store i64 {value}, ptr %{name}_p, align 8"""
 
 
 def _operands(name: str) -> str:
-    return f"{_cell(f'{name}_x', 'values', '%a')}\n{_cell(f'{name}_y', 'values', '%b')}"
+    return f"{load_entry(f'{name}_x', '%a', block='values')}\n{load_entry(f'{name}_y', '%b', block='values')}"
 
 
 def _result(name: str, value: str) -> str:
@@ -133,21 +127,21 @@ def _chosen(name: str, condition: str) -> str:
 
 def _counted(name: str) -> str:
     """A number that steps have written: the b-th of buffer a."""
-    return f"""{_cell(f"{name}_base", "bases", "%a", "ptr")}
-{_cell(name, f"{name}_base", "%b")}"""
+    return f"""{load_entry(f"{name}_base", "%a", "ptr", "bases")}
+{load_entry(name, "%b", block=f"{name}_base")}"""
 
 
 def _extent(name: str) -> str:
     """The size of array a along axis b."""
-    return f"""{_cell(f"{name}_object", "objects", "%a", "ptr")}
+    return f"""{load_entry(f"{name}_object", "%a", "ptr", "objects")}
 {load_field(f"{name}_sizes", f"{name}_object", HEADER + ARRAY_SIZES, "ptr")}
-{_cell(name, f"{name}_sizes", "%b")}"""
+{load_entry(name, "%b", block=f"{name}_sizes")}"""
 
 
 def _learnt(name: str, source: str) -> str:
     """A size that a symbol gets."""
     return f"""{source}
-{_cell(f"{name}_before", "values", "%c")}
+{load_entry(f"{name}_before", "%c", block="values")}
   %{name}_bad = icmp slt i64 %{name}, 0
   br i1 %{name}_bad, label %refuse, label %{name}_good
 {name}_good:
@@ -162,7 +156,7 @@ def _learnt(name: str, source: str) -> str:
 def _expected(name: str, source: str) -> str:
     """A size that is known already."""
     return f"""{source}
-{_cell(f"{name}_value", "values", "%c")}
+{load_entry(f"{name}_value", "%c", block="values")}
   %{name}_good = icmp eq i64 %{name}, %{name}_value
   br i1 %{name}_good, label %next, label %refuse"""
 
@@ -183,11 +177,11 @@ _CASES: Final[Mapping[int, str]] = {
     STAGED_EQUAL: f"""{_operands("equal")}
   %equal_good = icmp eq i64 %equal_x, %equal_y
   br i1 %equal_good, label %next, label %refuse""",
-    STAGED_SLOT: f"""{_cell("slot_value", "values", "%a")}
+    STAGED_SLOT: f"""{load_entry("slot_value", "%a", block="values")}
 {_store("%slot_value", "table", "%c", "slot")}
   br label %next""",
     # The workers that a step of this work is worth; b is the work of one
-    STAGED_WORK: f"""{_cell("work", "values", "%a")}
+    STAGED_WORK: f"""{load_entry("work", "%a", block="values")}
 {load_entry("limit", STAGED_LIMIT)}
   %work_long = icmp sgt i64 %work, %limit
   br i1 %work_long, label %refuse, label %work_short
@@ -205,11 +199,11 @@ work_little:
 {_store("%work_workers", "table", "%c", "work_slot")}
   br label %next""",
     # Room: FROM begins where a stage's begins, NEED and RESERVE take a piece as large as its largest buffer, AT gives it to one
-    STAGED_FROM: f"""{_cell("from", "values", "%a")}
+    STAGED_FROM: f"""{load_entry("from", "%a", block="values")}
   store i64 %from, ptr %cursor, align 8
   store i64 0, ptr %most, align 8
   br label %next""",
-    STAGED_NEED: f"""{_cell("need_size", "values", "%a")}
+    STAGED_NEED: f"""{load_entry("need_size", "%a", block="values")}
   %need_any = icmp sgt i64 %need_size, 0
   %need_one = select i1 %need_any, i64 %need_size, i64 0
   %need_both = call {{ i64, i1 }} @llvm.smul.with.overflow.i64(i64 %need_one, i64 %b)
@@ -237,18 +231,18 @@ reserve_fits:
   store i64 %reserve_to, ptr %cursor, align 8
   br label %next""",
     STAGED_AT: f"""  %at_from = load i64, ptr %piece, align 8
-{_cell("at_first", "values", "%a")}
+{load_entry("at_first", "%a", block="values")}
   %at_address = add i64 %at_first, %at_from
 {_store("%at_address", "bases", "%c", "at_base")}
   br label %next""",
     STAGED_SAVE: f"""  %save_at = load i64, ptr %cursor, align 8
 {_store("%save_at", "values", "%c", "save")}
   br label %next""",
-    STAGED_SHARE: f"""{_cell("share", "bases", "%a")}
+    STAGED_SHARE: f"""{load_entry("share", "%a", block="bases")}
 {_store("%share", "bases", "%c", "share_to")}
   br label %next""",
-    STAGED_ADDRESS: f"""{_cell("address_base", "bases", "%a")}
-{_cell("address_offset", "values", "%b")}
+    STAGED_ADDRESS: f"""{load_entry("address_base", "%a", block="bases")}
+{load_entry("address_offset", "%b", block="values")}
   %address = add i64 %address_base, %address_offset
 {_store("%address", "table", "%c", "address_slot")}
   br label %next""",
@@ -267,10 +261,10 @@ reserve_fits:
   %run_can = icmp ne i64 %c, 0
   br i1 %run_can, label %run_judge, label %next
 run_judge:
-{_cell("run_fault", "faults", "1")}
+{load_entry("run_fault", "1", block="faults")}
   %run_good = icmp eq i64 %run_fault, 0
   br i1 %run_good, label %next, label %faulty""",
-    STAGED_BIND: f"""{_cell("object", "objects", "%a", "ptr")}
+    STAGED_BIND: f"""{load_entry("object", "%a", "ptr", "objects")}
   %data_p = getelementptr i8, ptr %object, i64 {HEADER}
   %data = load i64, ptr %data_p, align 8
 {_store("%data", "bases", "%c", "bind_base")}
@@ -314,14 +308,10 @@ entry:
 next:
   %at = load i64, ptr %counter, align 8
   %row = mul i64 %at, {INSTRUCTION_ENTRIES}
-  %op_p = getelementptr i64, ptr %code, i64 %row
-  %op = load i64, ptr %op_p, align 8
-  %a_p = getelementptr i64, ptr %op_p, i64 1
-  %a = load i64, ptr %a_p, align 8
-  %b_p = getelementptr i64, ptr %op_p, i64 2
-  %b = load i64, ptr %b_p, align 8
-  %c_p = getelementptr i64, ptr %op_p, i64 3
-  %c = load i64, ptr %c_p, align 8
+{load_entry("op", "%row", block="code")}
+{load_entry("a", 1, block="op_p")}
+{load_entry("b", 2, block="op_p")}
+{load_entry("c", 3, block="op_p")}
   %pc = add i64 %at, 1
   store i64 %pc, ptr %counter, align 8
   switch i64 %op, label %refuse [ {targets} ]

@@ -7,6 +7,7 @@ all rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Final, TypeAlias
 
 from sardonyx.codegen.element_types import constant
@@ -116,37 +117,21 @@ def _inputs_7(e: Arithmetic, x: Sequence[str]) -> list[str]:
     return [*found, e.scaled(x[0], -squares[0] * squares[1] * squares[2], ends)]
 
 
-def _outputs_2_of_5(e: Arithmetic, m: Sequence[str]) -> list[str]:
-    sums, apart = _pairs(e, m[:4])
-    return [e.add(*sums), _powers(e, apart, POINTS[5][::2], 1, m[4])]
+def _outputs(results: int, size: int) -> Transform1D:
+    """The transform to so many results, of elements at pairs of points, behind one at 0 in tiles that have it."""
+    points = POINTS[size]
+    alone = len(points) % 2
+    own = points[alone::2]
 
+    def transform(e: Arithmetic, m: Sequence[str]) -> list[str]:
+        sums, apart = _pairs(e, m[alone:-1])
+        found = [reduce(e.add, [*m[:alone], *sums])]
+        for power in range(1, results):
+            last = m[-1] if power == results - 1 else ""
+            found.append(_powers(e, apart if power % 2 else sums, own, power, last))
+        return found
 
-def _outputs_4_of_5(e: Arithmetic, m: Sequence[str]) -> list[str]:
-    points = POINTS[5][::2]
-    sums, apart = _pairs(e, m[:4])
-    return [e.add(*sums), _powers(e, apart, points, 1), _powers(e, sums, points, 2), _powers(e, apart, points, 3, m[4])]
-
-
-def _outputs_4_of_6(e: Arithmetic, m: Sequence[str]) -> list[str]:
-    points = POINTS[6][1::2]
-    sums, apart = _pairs(e, m[1:5])
-    return [
-        e.add(e.add(m[0], sums[0]), sums[1]),
-        _powers(e, apart, points, 1),
-        _powers(e, sums, points, 2),
-        _powers(e, apart, points, 3, m[5]),
-    ]
-
-
-def _outputs_4_of_7(e: Arithmetic, m: Sequence[str]) -> list[str]:
-    points = POINTS[7][::2]
-    sums, apart = _pairs(e, m[:6])
-    return [
-        e.add(e.add(sums[0], sums[1]), sums[2]),
-        _powers(e, apart, points, 1),
-        _powers(e, sums, points, 2),
-        _powers(e, apart, points, 3, m[6]),
-    ]
+    return transform
 
 
 # By elements. The last of them, at infinity, is the only one that depends on the last pixel.
@@ -155,10 +140,10 @@ INPUTS: Final[dict[int, Transform1D]] = {3: _inputs_3, 4: _inputs_4, 5: _inputs_
 OUTPUTS: Final[dict[tuple[int, int], Transform1D]] = {
     (2, 3): _outputs_2_of_3,
     (2, 4): _outputs_2_of_4,
-    (2, 5): _outputs_2_of_5,
-    (4, 5): _outputs_4_of_5,
-    (4, 6): _outputs_4_of_6,
-    (4, 7): _outputs_4_of_7,
+    (2, 5): _outputs(2, 5),
+    (4, 5): _outputs(4, 5),
+    (4, 6): _outputs(4, 6),
+    (4, 7): _outputs(4, 7),
 }
 
 

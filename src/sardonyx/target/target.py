@@ -16,6 +16,7 @@ from sardonyx.target.machine import architecture_named, runtime_of
 
 NATIVE: Final = "native"  # all that the machine has
 CACHE_LINE: Final = 64  # bytes, on all machines that there is code for
+LINE_NUMBERS: Final = CACHE_LINE // 4  # of 32 bits, that a line of the caches holds
 
 
 class Rates(NamedTuple):

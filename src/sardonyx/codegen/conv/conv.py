@@ -25,9 +25,7 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.kernel.conv.conv import COMING_LINES, ConvKernel, CutTile
 from sardonyx.records import dataclass
-from sardonyx.target.target import CACHE_LINE, Target
-
-_LINE = CACHE_LINE // 4  # floats
+from sardonyx.target.target import LINE_NUMBERS, Target
 
 
 def emit_conv(kernel: ConvKernel, name: str, target: Target) -> FunctionBuilder:
@@ -418,7 +416,7 @@ class _ConvEmitter:
             for first in range(0, k.row_taps * channels.width, channels.width)
         ]
         values, elements = list(sums), (pixels - 1) * k.stride + k.row_taps
-        inside = range(elements) if cut is None else range(cut.first, cut.end)
+        within = range(elements) if cut is None else range(cut.first, cut.end)
         self._fetch_row(x, elements)
         for column in range((each - 1) * k.stride + k.row_taps):
             taps = [tap for tap in range(k.row_taps) if column >= tap and (column - tap) % k.stride == 0]
@@ -427,9 +425,9 @@ class _ConvEmitter:
                 continue
             beside = column + each * k.stride if k.paired else column  # of the second pixels
             beside = beside if beside < elements else column  # behind the last one's window nothing is read
-            if column not in inside and beside not in inside:
+            if column not in within and beside not in within:
                 continue
-            value = self._element(channels, x, column, beside, inside)
+            value = self._element(channels, x, column, beside, within)
             for p, tap in meeting:
                 for v in range(vectors):
                     number = (tap * vectors * each + v * each + p) % len(values)
@@ -443,16 +441,16 @@ class _ConvEmitter:
         """Fetch what this tile of the next row reads: rows are too short for the machine to see which follows."""
         f, a = self.f, self.a
         following = f.element(x, "float", f.mul(a["row_stride"], a["x_row"]))
-        for line in range(0, elements, _LINE):
+        for line in range(0, elements, LINE_NUMBERS):
             f.fetch_ahead(f.element(following, "float", line))
 
-    def _element(self, channels: _Set, x: str, column: int, beside: int, inside: range) -> str:
+    def _element(self, channels: _Set, x: str, column: int, beside: int, within: range) -> str:
         """An element in all lanes, or one for each pixel of a pair; zero is what lies outside."""
         f, vector = self.f, self._held(channels)
         lanes = channels.lanes * (2 if self.k.paired else 1)
 
         def broadcast(at: int) -> str:
-            if at not in inside:
+            if at not in within:
                 return "zeroinitializer"
             element = f.let(f"load float, ptr {f.element(x, 'float', at)}, align 4", "x")
             one = f.let(f"insertelement {vector} poison, float {element}, i32 0")
@@ -484,7 +482,7 @@ class _ConvEmitter:
         taps = f.element(position.weights, "float", f.mul(iterations[0], weights))
         tile = f.sub(f.add(first, a["left"]), f.mul(position.begin, k.stride))
         tile = f.let(f"sdiv i64 {tile}, {k.pixels * k.stride}", "i")
-        before = f.mul(iterations[0], COMING_LINES * _LINE * 4)
+        before = f.mul(iterations[0], COMING_LINES * LINE_NUMBERS * 4)
         coming = f.add(f.add(position.coming, f.mul(tile, a["coming_tile"])), before)
         carry = [("ptr", taps), ("ptr", x), ("i64", coming), *((vector, value) for value in sums)]
         iteration = f.loop(*iterations, carry=carry)
@@ -499,7 +497,7 @@ class _ConvEmitter:
         following = [
             f.element(taps, "float", weights),
             f.element(x, "float", a["x_iteration"]),
-            f.add(coming, COMING_LINES * _LINE * 4),
+            f.add(coming, COMING_LINES * LINE_NUMBERS * 4),
         ]
         return f.end(iteration, [*following, *values])[3:]
 
@@ -536,8 +534,8 @@ class _ConvEmitter:
             return None
         tile = f.add(position.tiles, f.let(f"udiv i64 {column}, {k.pixels}", "i"))
         line = f.mul(tile, k.ahead)
-        some = f.let(f"icmp ult i64 {line}, {k.run * channels.width // _LINE}", "c")
-        return _Ahead(f.add(a["w_set"], f.mul(line, _LINE)), some)
+        some = f.let(f"icmp ult i64 {line}, {k.run * channels.width // LINE_NUMBERS}", "c")
+        return _Ahead(f.add(a["w_set"], f.mul(line, LINE_NUMBERS)), some)
 
     def _fetch_ahead(self, taps: str, ahead: _Ahead) -> None:
         f = self.f
@@ -546,7 +544,7 @@ class _ConvEmitter:
         f.label(some)
         first = f.element(taps, "float", ahead.distance)
         for line in range(self.k.ahead):
-            f.fetch_ahead(f.element(first, "float", line * _LINE))
+            f.fetch_ahead(f.element(first, "float", line * LINE_NUMBERS))
         f.branch(after)
         f.label(after)
 
@@ -560,7 +558,7 @@ class _ConvEmitter:
         then = f.element(a["then_coming"], "i8", f.sub(at, a["coming_split"]))
         first = f.let(f"select i1 {is_first}, ptr {f.element(a['coming'], 'i8', at)}, ptr {then}", "p")
         for line in range(COMING_LINES):
-            f.fetch_ahead(f.element(first, "i8", line * _LINE * 4))
+            f.fetch_ahead(f.element(first, "i8", line * LINE_NUMBERS * 4))
         f.branch(after)
         f.label(after)
 

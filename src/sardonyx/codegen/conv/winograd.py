@@ -14,7 +14,7 @@ full is filled with the last tile, so that all that is multiplied is defined.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, in_steps
@@ -25,9 +25,7 @@ from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.conv.winograd import AxisTaps, WinogradKernel, WinogradRowKernel
 from sardonyx.records import dataclass
-from sardonyx.target.target import CACHE_LINE, Target
-
-_LINE: Final = CACHE_LINE // 4  # floats
+from sardonyx.target.target import LINE_NUMBERS, Target
 
 
 def emit_winograd(kernel: WinogradKernel, name: str, target: Target) -> FunctionBuilder:
@@ -191,7 +189,7 @@ class WinogradEmitter(Generic[K]):
         w, v, m = of
         v = f.element(v, "float", f.mul(group, self.v_group))
         blocks = f.add(a["input_blocks"], int(k.tail > 0))
-        fetched = k.fetched * _LINE  # floats, of the share of a block of channels
+        fetched = k.fetched * LINE_NUMBERS  # floats, of the share of a block of channels
         share = f.element(following, "float", f.mul(group, f.mul(f.mul(blocks, tap_groups), fetched)))
         sums = ["zeroinitializer"] * (rows * channels.vectors)
         if k.tail and str(tap_groups) != "1":
@@ -221,10 +219,10 @@ class WinogradEmitter(Generic[K]):
     ) -> list[str]:
         """The sums after one more block of channels."""
         f, k, vector = self.f, self.k, channels.vector
-        sizes = (k.block * channels.width, self.v_block, k.fetched * _LINE)
+        sizes = (k.block * channels.width, self.v_block, k.fetched * LINE_NUMBERS)
         weights, inputs, share = (f.element(one, "float", f.mul(block, size)) for one, size in zip(at, sizes))
         for line in range(k.fetched):
-            f.fetch_ahead(f.element(share, "float", line * _LINE))
+            f.fetch_ahead(f.element(share, "float", line * LINE_NUMBERS))
 
         def step_of(lane: int, values: list[str], addresses: list[str], begin: str) -> None:
             weights, inputs = addresses

@@ -9,19 +9,18 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, evaluate, product, symbols_of
 from sardonyx.kernel.conv.conv import NOTHING_COMES, ConvKernel
 from sardonyx.kernel.conv.layout import SurroundKernel
-from sardonyx.kernel.conv.window import NarrowKernel
 from sardonyx.kernel.matmul.matmul import is_deep
 from sardonyx.lower.conv import conv_weights
 from sardonyx.lower.conv.blocks import Blocks, bands_of, ceildiv_int, dense_blocks, named, whole_view, zeros
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, flattened
 from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile, cut_tiles, with_row_of_taps
 from sardonyx.lower.conv.row_sums import wanted_row_sums
-from sardonyx.lower.conv.windows import LANE_TAPS, row_tile, window_kernel, window_step
+from sardonyx.lower.conv.windows import narrow_kernel, window_kernel, window_step
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
-from sardonyx.target.target import CACHE_LINE
+from sardonyx.target.target import LINE_NUMBERS
 
 Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2", "winograd4", "winograd_rows"]
 
@@ -29,8 +28,6 @@ _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough t
 _FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
 _USUAL_TILES: Final = 4  # of a set, that fetch weights ahead, if it is not known how many there are
 _FAR_AWAY: Final = 64 << 10  # bytes of weights from which on they are not in the first cache
-_LINE: Final = CACHE_LINE // 4  # floats
-_NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
 _USUAL_SIDE: Final = 224  # of an image whose size is not known
 
 
@@ -192,20 +189,7 @@ class Task(Blocks):
         """Few output channels: lanes are input channels."""
         weights, geometry, block = self.weights, self.geometry, self.block
         iterations, tail = divmod(weights.inputs, block)
-        pixels, row = row_tile(geometry, min(_NARROW_SUMS, LANE_TAPS // geometry.kernel[2]) // weights.outputs)
-        kernel = NarrowKernel(
-            block=block,
-            outputs=weights.outputs,
-            tail=tail,
-            pixels=pixels,
-            taps=geometry.kernel[2],
-            stride=geometry.stride[2],
-            dilation=geometry.dilation[2],
-            row_dilation=geometry.dilation[1],
-            deep=geometry.is_deep,
-            row=row,
-            epilogue=self.epilogue.for_kernel([own[-1] for own in self.operand_strides]),
-        )
+        kernel = narrow_kernel(self, weights.outputs, tail)
         shape = (ceildiv_int(weights.inputs, block), geometry.taps, weights.outputs, block)
         packed = self.ctx.packed(conv_weights.pack_narrow, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
         window_step(self, kernel, self.blocked_input(), packed, self.bias(1, weights.outputs), iterations, 1)
@@ -387,7 +371,7 @@ class Task(Blocks):
         size = weights.groups * blocks * self.block * weights.inputs * geometry.taps * 4
         if weights.groups * ceildiv_int(blocks, tile.vectors) == 1 or size < _FAR_AWAY:
             return 0
-        lines = self.block * tile.vectors * self.block // _LINE
+        lines = self.block * tile.vectors * self.block // LINE_NUMBERS
         tiles = product([self.x.shape[0], geometry.out[0], geometry.out[1], ceildiv(geometry.out[2], tile.pixels)])
         if not isinstance(tiles, int):
             return ceildiv_int(lines, _USUAL_TILES)

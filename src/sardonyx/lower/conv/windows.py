@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.conv.window import LONGEST_WRITTEN, NarrowKernel, Row, WindowKernel, WindowKind
@@ -18,7 +18,8 @@ _WINDOW_REGISTERS: Final = 8  # that its sums leave to other things
 _LOOPED_TAPS: Final = 16  # of a long kernel row that are written out, times lanes of a group
 _LANE_COLUMNS: Final = 17  # of the input that a tile meets lane by lane, at most: they stay in registers, or near
 _BESIDE_WEIGHTS: Final = 11  # registers: so many sums that they do not wait for each other, a column, a lane of it, their order
-LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
+_NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
+_LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
 
 
 def row_tile(geometry: Geometry, most: int) -> tuple[int, Row | None]:
@@ -44,24 +45,38 @@ def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool 
         lane_by_lane = target.has_whole_vectors and geometry.stride[2] == 1 and group > 1
         lane_by_lane = lane_by_lane and written * group + _BESIDE_WEIGHTS > target.registers
         of_columns = _LANE_COLUMNS - (written - 1) * geometry.dilation[2]
-        pixels, row = row_tile(geometry, min(most, of_columns if lane_by_lane else LANE_TAPS // max(written * group, 1)))
+        pixels, row = row_tile(geometry, min(most, of_columns if lane_by_lane else _LANE_TAPS // max(written * group, 1)))
     return WindowKernel(
         kind=kind,
-        block=result.block,
         group=group,
-        pixels=pixels,
-        taps=geometry.kernel[2],
-        stride=geometry.stride[2],
-        dilation=geometry.dilation[2],
-        row_dilation=geometry.dilation[1],
-        deep=geometry.is_deep,
-        row=row,
         padded=padded,
         dense=result.is_dense(result.operand_strides),
-        epilogue=result.epilogue.for_kernel([own[-1] for own in result.operand_strides]),
         written=written,
         lane_by_lane=lane_by_lane,
+        **_fields(result, pixels, row),
     )
+
+
+def narrow_kernel(result: Blocks, outputs: int, tail: int) -> NarrowKernel:
+    """The kernel of a convolution to few channels."""
+    pixels, row = row_tile(result.geometry, min(_NARROW_SUMS, _LANE_TAPS // result.geometry.kernel[2]) // outputs)
+    return NarrowKernel(outputs=outputs, tail=tail, **_fields(result, pixels, row))
+
+
+def _fields(result: Blocks, pixels: int, row: Row | None) -> dict[str, Any]:
+    """What both kernels are told of their windows and of the result."""
+    geometry = result.geometry
+    return {
+        "block": result.block,
+        "pixels": pixels,
+        "taps": geometry.kernel[2],
+        "stride": geometry.stride[2],
+        "dilation": geometry.dilation[2],
+        "row_dilation": geometry.dilation[1],
+        "deep": geometry.is_deep,
+        "row": row,
+        "epilogue": result.epilogue.for_kernel([own[-1] for own in result.operand_strides]),
+    }
 
 
 def window_step(

@@ -28,12 +28,11 @@ from sardonyx.program.constants import Transform
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
-from sardonyx.target.target import CACHE_LINE, Target
+from sardonyx.target.target import LINE_NUMBERS, Target
 from sardonyx.target.tiles import rows_in_registers
 
 _FEW_TILES: Final = 28  # from so many tiles of a block on, fetching the weights again for every block takes no time
 _MOST_GROUPS: Final = 27  # of taps that a kernel is taken apart into, at most: a worker's memory holds tiles for each
-_LINE: Final = CACHE_LINE // 4  # floats
 _SPARE: Final = 3  # registers: an element, loaded once for several vectors, and those without which sums go to the stack
 
 
@@ -128,7 +127,7 @@ def apart(size: int) -> int:
 
     A transform writes one vector to every part. Lines that are a power of two apart would share a few sets of the first cache.
     """
-    return (ceildiv_int(size, _LINE) | 1) * _LINE
+    return (ceildiv_int(size, LINE_NUMBERS) | 1) * LINE_NUMBERS
 
 
 def fetched_lines(tiles: int, rows: int, width: int, target: Target) -> int:
@@ -136,7 +135,7 @@ def fetched_lines(tiles: int, rows: int, width: int, target: Target) -> int:
 
     Each group of a block of tiles takes its share: else the first would wait for memory, which the others leave idle.
     """
-    return ceildiv_int(target.lanes * width, _LINE * max(ceildiv_int(tiles, rows), 1))
+    return ceildiv_int(target.lanes * width, LINE_NUMBERS * max(ceildiv_int(tiles, rows), 1))
 
 
 class _Layer:

@@ -17,10 +17,9 @@ from sardonyx.lower.derived import is_fixed
 from sardonyx.lower.views import sliced
 from sardonyx.program.steps import View
 from sardonyx.records import dataclass
-from sardonyx.target.target import Target
+from sardonyx.target.target import LINE_NUMBERS, Target
 
 _FLOAT_BYTES: Final = 4
-_LINE: Final = 16  # floats of a cache line
 _PART: Final = 4  # of the second cache is what the strip of a part takes: rows of A pass beside it
 
 
@@ -52,7 +51,7 @@ def depth_parts(a: View, b: View, rows: Dim, kind: str, target: Target, *, halve
     if few is not None and few <= tallest(target, vectors):
         return whole  # a strip passes once
     number = -(-depth // max(target.caches.l2 // _PART // strip, 1))
-    size = -(-depth // (number * _LINE)) * _LINE
+    size = -(-depth // (number * LINE_NUMBERS)) * LINE_NUMBERS
 
     def part(start: int) -> DepthPart:
         own = min(size, depth - start)

@@ -38,10 +38,9 @@ from sardonyx.lower.quant.block_weights import pack_block_offsets, pack_block_po
 from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.target import cost
-from sardonyx.target.target import CACHE_LINE
+from sardonyx.target.target import LINE_NUMBERS
 
 BYTE_LEVEL = 4  # the accuracy level that allows activations of 8 bits
-_LINE = CACHE_LINE // 4  # numbers of 32 bits in a cache line
 _LARGEST = 256  # weights of a block: sums of more products with 16-bit activations would not fit into 32 bits
 
 
@@ -176,7 +175,7 @@ def quantized_rows(ctx: LowerContext, group: Group, a: View, kernel: QuantizeRow
     stride = level_stride(blocks * kernel.block, kernel.level_bits)
     levels = ctx.scratch(kind, (*rows, stride), "levels")
     # A row writes to every block: those of many rows share few sets of the caches if they lie a power of two apart.
-    between = product(rows) + _LINE * dim_min(floordiv(product(rows), 4 * _LINE), 1)
+    between = product(rows) + LINE_NUMBERS * dim_min(floordiv(product(rows), 4 * LINE_NUMBERS), 1)
     scales, corrections = (
         View(flat.buffer, (*rows, blocks), (*_contiguous(rows), between), flat.offset)
         for flat in (

@@ -23,7 +23,7 @@ from sardonyx.lower.conv import strided_pixels
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile, cut_tiles, with_row_of_taps
 from sardonyx.ops.conv.conv import conv_core
-from sardonyx.program.steps import KernelStep
+from sardonyx.program.steps import Kernel, KernelStep
 from sardonyx.target.target import Caches, Target
 from session_agreement import session
 from targets import NEOVERSE, ZEN5, convolving, described, here, library_for
@@ -142,16 +142,21 @@ def first_layers(draw: st.DrawFn) -> Layer:
     return Layer((batch, groups * inputs, *sizes), (groups * outputs, inputs, *kernel), draw(st.booleans()), attrs, named)
 
 
-@settings(max_examples=60, deadline=None)
-@given(first_layers())
-def test_rows_of_the_kernel_that_are_written_out_give_what_numpy_gives(layer: Layer) -> None:
+def whole_vector_kernels(layer: Layer) -> list[Kernel]:
+    """The kernels for a machine that computes whole vectors, which give what NumPy gives."""
     content, feeds = layer.parts()
     target = replace(here(16), has_whole_vectors=True)
     lowered = lowered_for(content, target)
     (expected,) = run_reference(content.SerializeToString(), feeds)
     (actual,) = run_guarded(lowered, feeds, KernelLibrary(target, None))
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
-    kernels = [step.kernel for step in lowered.steps if isinstance(step, KernelStep) and isinstance(step.kernel, ConvKernel)]
+    return [step.kernel for step in lowered.steps if isinstance(step, KernelStep)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(first_layers())
+def test_rows_of_the_kernel_that_are_written_out_give_what_numpy_gives(layer: Layer) -> None:
+    kernels = [kernel for kernel in whole_vector_kernels(layer) if isinstance(kernel, ConvKernel)]
     if layer.w[1] > 1:  # else each may be a convolution of single channels
         assert all(kernel.paired is (2 * layer.w[0] // layer.attrs["group"] <= 16) for kernel in kernels if not kernel.single_tap)
 
@@ -184,13 +189,7 @@ def lane_groups(draw: st.DrawFn) -> Layer:
 @settings(max_examples=40, deadline=None)
 @given(lane_groups())
 def test_groups_of_lanes_whose_weights_leave_the_registers_give_what_numpy_gives(layer: Layer) -> None:
-    content, feeds = layer.parts()
-    target = replace(here(16), has_whole_vectors=True)
-    lowered = lowered_for(content, target)
-    (expected,) = run_reference(content.SerializeToString(), feeds)
-    (actual,) = run_guarded(lowered, feeds, KernelLibrary(target, None))
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
-    kernels = [step.kernel for step in lowered.steps if isinstance(step, KernelStep) and isinstance(step.kernel, WindowKernel)]
+    kernels = [kernel for kernel in whole_vector_kernels(layer) if isinstance(kernel, WindowKernel)]
     wide = layer.w[1] * layer.w[3] > 21 and layer.attrs["strides"][1] == 1 and layer.w[1] * layer.w[3] <= LONGEST_WRITTEN
     assert all(kernel.lane_by_lane is wide for kernel in kernels)
 
